@@ -1,0 +1,213 @@
+"""Runs a method over a stream: one sample after another, the state moving along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from reta import guard
+from reta import state as states
+from reta.errors import BadInput
+from reta.methods.base import Method
+from reta.methods.ops import donated, unit
+from reta.sample import Output, Sample
+from reta.task import Task
+
+CHUNK = 256
+
+
+@dataclass
+class Run:
+    """What a run gives back: one row per sample, in the order they came.
+
+    `valid` is False where a sample had a non-finite or zero feature: it never reached the method, its
+    probabilities are uniform and its info is NaN, False or -1.
+    """
+
+    probs: Float[Tensor, "samples classes"]
+    info: dict[str, Tensor]
+    state: states.State
+    valid: Tensor
+    labels: Int[Tensor, " samples"] | None = None
+
+    @property
+    def predictions(self) -> Int[Tensor, " samples"]:
+        return self.probs.argmax(-1)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right predictions, in percent; needs labels."""
+        if self.labels is None:
+            raise BadInput("accuracy needs labels: reta.run(..., labels=...)")
+        return 100 * float((self.predictions == self.labels).double().mean())
+
+
+@dataclass
+class Collector:
+    """Keeps every output on the device until the end, so that no step waits for a copy."""
+
+    probs: list[Tensor] = field(default_factory=list)
+    info: list[dict[str, Tensor]] = field(default_factory=list)
+    valid: list[bool] = field(default_factory=list)
+
+    def add(self, output: Output | None) -> None:
+        self.valid.append(output is not None)
+        if output is not None:
+            self.probs.append(output.probs)
+            self.info.append(output.info)
+
+    def rows(self, classes: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """Stack, with neutral rows where a sample was not usable."""
+        valid = torch.tensor(self.valid, dtype=torch.bool)
+        if not self.probs:
+            return torch.full((len(valid), classes), 1.0 / classes), {}, valid
+        probs = torch.stack(self.probs).float().cpu()
+        info = {key: torch.stack([row[key] for row in self.info]).cpu() for key in self.info[0]}
+        return (
+            _spread(probs, valid, 1.0 / classes),
+            {k: _spread(v, valid, _blank(v)) for k, v in info.items()},
+            valid,
+        )
+
+
+def _blank(value: Tensor) -> Any:
+    return float("nan") if value.is_floating_point() else False if value.dtype == torch.bool else -1
+
+
+def _spread(rows: Tensor, valid: Tensor, fill: Any) -> Tensor:
+    if bool(valid.all()):
+        return rows
+    full = torch.full((len(valid), *rows.shape[1:]), fill, dtype=rows.dtype)
+    full[valid] = rows
+    return full
+
+
+def pick(device: str | torch.device = "auto") -> torch.device:
+    """The device to use: the one named, or the GPU if there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def run(
+    method: Method,
+    task: Task,
+    views: Any,
+    labels: Tensor | None = None,
+    *,
+    reward: Any = None,
+    order: Tensor | None = None,
+    state: states.State | None = None,
+    device: str | torch.device = "auto",
+    engine: str = "auto",
+    progress: bool = False,
+) -> Run:
+    """Adapt over a whole stream and return everything it answered.
+
+    `views` is a tensor `[N,V,D]`, a feature store, or an iterable of `Sample`; `order` visits the rows of
+    the first two in another order (labels are reordered with them). `state` continues from an earlier run.
+
+    >>> task = Task.from_features(torch.eye(3).unsqueeze(1), scale=10.0)
+    >>> from reta.methods import create
+    >>> run(create("zeroshot"), task, torch.eye(3).unsqueeze(1), labels=torch.arange(3)).accuracy
+    100.0
+    """
+    if engine not in ("auto", "eager"):
+        raise BadInput(f"unknown engine {engine!r}: auto or eager")
+    where = pick(device)
+    task = task.to(where)
+    state = method.init(task) if state is None else {k: v.clone().to(where) for k, v in state.items()}
+    total = len(order) if order is not None else len(views) if hasattr(views, "__len__") else None
+    out = Collector()
+    with torch.no_grad(), donated():
+        for sample in track(samples(method, task, views, reward, order), total, progress):
+            if sample is None:
+                out.add(None)
+                continue
+            answer, state = method.step(task, state, sample)
+            out.add(answer)
+    probs, info, valid = out.rows(len(task))
+    if labels is not None:
+        labels = torch.as_tensor(labels).cpu()
+        labels = labels if order is None else labels[order.cpu()]
+        if len(labels) != len(probs):
+            raise BadInput(f"{len(labels)} labels for {len(probs)} samples")
+    return Run(probs, info, state, valid, labels)
+
+
+def samples(
+    method: Method, task: Task, views: Any, reward: Any, order: Tensor | None
+) -> Iterator[Sample | None]:
+    """Unit features of the views a method uses, on the task's device; None where a sample is not usable."""
+    if hasattr(views, "shape") or (hasattr(views, "__getitem__") and hasattr(views, "__len__")):
+        yield from _rows(method, task, views, reward, order)
+        return
+    if order is not None:
+        raise BadInput("order needs a tensor or a feature store, not an iterable")
+    for sample in views:
+        yield prepare(method, task, sample)
+
+
+def _rows(
+    method: Method, task: Task, views: Any, reward: Any, order: Tensor | None
+) -> Iterator[Sample | None]:
+    if isinstance(views, Tensor) and views.ndim != 3:
+        raise BadInput(f"views must be [N,V,D], not {list(views.shape)}")
+    places = torch.arange(len(views)) if order is None else order.cpu()
+    for start in range(0, len(places), CHUNK):
+        index = places[start : start + CHUNK]
+        block = _unit_block(views, index, method, task)
+        second = (
+            None if reward is None or task.reward is None else _unit_block(reward, index, method, task.reward)
+        )
+        good = guard.usable(block).tolist()
+        for i, ok in enumerate(good):
+            yield (
+                Sample(block[i], None if second is None else second[i], key=str(int(index[i])))
+                if ok
+                else None
+            )
+
+
+def _unit_block(table: Any, index: Tensor, method: Method, task: Task) -> Tensor:
+    if isinstance(table, Tensor):
+        block = table[index.to(table.device), : method.views]
+    else:
+        block = table.read(index, method.views)
+    if block.shape[-1] != task.dim:
+        raise BadInput(
+            f"views have {block.shape[-1]} dimensions, the task's text features {task.dim}: same model?"
+        )
+    return unit(block.to(device=task.prompts.device, dtype=task.prompts.dtype, non_blocking=True))
+
+
+def prepare(method: Method, task: Task, sample: Sample) -> Sample | None:
+    """A sample as a method wants it: its first views, unit rows, the task's device and precision."""
+
+    def ready(x: Tensor | None, scale_to_unit: bool = True) -> Tensor | None:
+        if x is None:
+            return None
+        x = x[: method.views].to(device=task.prompts.device, dtype=task.prompts.dtype)
+        return unit(x) if scale_to_unit else x
+
+    if sample.views.ndim != 2 or sample.views.shape[-1] != task.dim:
+        raise BadInput(f"a sample's views must be [V,{task.dim}], not {list(sample.views.shape)}")
+    if not bool(guard.usable(sample.views[: method.views])):
+        return None
+    views = ready(sample.views)
+    assert views is not None
+    return Sample(views, ready(sample.reward), ready(sample.pixels, scale_to_unit=False), sample.key)
+
+
+def track(items: Iterable[Any], total: int | None, progress: bool) -> Iterable[Any]:
+    """A progress bar with rate and time left on standard error, if asked for."""
+    if not progress:
+        return items
+    from reta.progress import bar
+
+    return bar(items, total=total, what="adapting")
