@@ -97,3 +97,10 @@ def create(name: str, preset: str | None = None, **overrides: Any) -> Method:
         if key not in fields:
             raise BadInput(f"{name} has no field {key!r}: {nearest(key, fields)}")
     return cls(**(chosen | overrides))
+
+
+def name_of(method: Method) -> str:
+    """The registered name of a method, or its class name when it is not registered."""
+    cls = type(method)
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, where in known().items() if where == place), cls.__qualname__)
