@@ -8,13 +8,17 @@ place: the same numbers without a copy of the cache per image.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from reta.task import Task
 
 _donated: ContextVar[bool] = ContextVar("donated", default=False)
 
@@ -27,6 +31,11 @@ def donated(on: bool = True) -> Iterator[None]:
         yield
     finally:
         _donated.reset(token)
+
+
+def get_row(table: Tensor, index: Int[Tensor, ""]) -> Tensor:
+    """`table[index]` without a wait for the index."""
+    return table.index_select(0, index.reshape(1)).squeeze(0)
 
 
 def put_row(table: Tensor, index: Int[Tensor, ""], row: Tensor) -> Tensor:
@@ -71,6 +80,43 @@ def confident(logits: Float[Tensor, "views classes"], share: float) -> Int[Tenso
     return entropy(logits).sort(stable=True).indices[: kept(logits.shape[-2], share)]
 
 
+class Evidence(NamedTuple):
+    """What the most confident views of an image say together."""
+
+    feature: Float[Tensor, " dim"]
+    logits: Float[Tensor, " classes"]
+    log_probs: Float[Tensor, " classes"]
+    entropy: Float[Tensor, ""]
+    label: Int[Tensor, ""]
+
+
+def evidence(
+    views: Float[Tensor, "views dim"], logits: Float[Tensor, "views classes"], share: float
+) -> Evidence:
+    """Mean feature (not made unit), mean logits, log of the mean probabilities, its entropy, and the label
+    of the mean logits, over the confident views; with one view, that view.
+    """
+    top = confident(logits, share)
+    chosen = logits[top]
+    together = marginal(chosen)
+    mean = chosen.mean(-2)
+    return Evidence(views[top].mean(-2), mean, together, entropy(together), mean.argmax(-1))
+
+
+def class_text(task: Task, choice: str) -> Float[Tensor, "classes dim"]:
+    """One text feature per class: all its prompts "pooled", or the "first" one."""
+    return task.prompts[:, 0] if choice == "first" else task.text
+
+
+def normalised(entropy: Tensor, classes: int, base: str) -> Tensor:
+    """Entropy in nats over ln C (from 0 to 1), or over log2 C as several releases have it (0 to 0.693).
+
+    >>> normalised(torch.tensor(math.log(8)), 8, "ln"), normalised(torch.tensor(math.log(8)), 8, "log2")
+    (tensor(1.), tensor(0.6931))
+    """
+    return entropy if classes == 1 else entropy / (math.log(classes) if base == "ln" else math.log2(classes))
+
+
 def insert(
     keys: Float[Tensor, "classes slots dim"],
     scores: Float[Tensor, "classes slots"],
@@ -84,17 +130,41 @@ def insert(
     its equals and pushes the last one out: with a full queue that is "replace the worst if strictly better,
     then sort stably". A score that is not finite is never taken.
     """
-    slots = scores.shape[-1]
-    row_keys, row_scores = (
-        keys.index_select(0, label.reshape(1))[0],
-        scores.index_select(0, label.reshape(1))[0],
-    )
-    place = (row_scores <= score).sum() + (~torch.isfinite(score)) * slots
-    at = torch.arange(slots, device=scores.device)
-    source = (at - (at > place).long()).clamp_min(0)
-    new_keys = torch.where((at == place)[:, None], key.to(keys.dtype), row_keys[source])
-    new_scores = torch.where(at == place, score.to(scores.dtype), row_scores[source])
-    return put_row(keys, label, new_keys), put_row(scores, label, new_scores), place < slots
+    (keys,), scores, taken = offer((keys,), scores, label, (key,), score)
+    return keys, scores, taken
+
+
+def offer(
+    tables: Sequence[Tensor],
+    scores: Float[Tensor, "classes slots"],
+    label: Int[Tensor, ""],
+    items: Sequence[Tensor],
+    score: Float[Tensor, ""],
+    fifo: bool = False,
+) -> tuple[tuple[Tensor, ...], Tensor, Bool[Tensor, ""]]:
+    """`insert` for items of several parts, one table `[classes, slots, ...]` for each part.
+
+    With `fifo` the slots stay in the order of arrival and a full queue loses its oldest item.
+    """
+    row = get_row(scores, label)
+    at = torch.arange(len(row), device=scores.device)
+    held, finite = torch.isfinite(row), torch.isfinite(score)
+    if fifo:
+        place = held.sum().clamp_max(len(row) - 1)
+        source = at + held.all().long() * (at < len(row) - 1)
+    else:
+        place = (row <= score).sum()
+        source = (at - (at > place).long()).clamp_min(0)
+    place, source = torch.where(finite, place, len(row)), torch.where(finite, source, at)
+    here = at == place
+
+    def write(table: Tensor, item: Tensor) -> Tensor:
+        old = get_row(table, label)[source]
+        where = here.reshape(-1, *[1] * (old.ndim - 1))
+        return put_row(table, label, torch.where(where, item.to(table.dtype), old))
+
+    written = tuple(write(table, item) for table, item in zip(tables, items, strict=True))
+    return written, write(scores, score), place < len(row)
 
 
 def prototypes(
@@ -110,6 +180,18 @@ def prototypes(
 def affinity(similarity: Tensor, alpha: float | Tensor, beta: float | Tensor) -> Tensor:
     """Cache logits from cosine similarity: alpha * exp(-beta * (1 - similarity))."""
     return alpha * torch.exp(-beta * (1 - similarity))
+
+
+def cache_logits(
+    query: Float[Tensor, " dim"],
+    keys: Float[Tensor, "*rows dim"],
+    held: Bool[Tensor, "*rows"],
+    alpha: float | Tensor,
+    beta: float | Tensor,
+) -> Float[Tensor, "*rows"]:
+    """The affinity of a query to every key that is there, 0 where none is."""
+    value = affinity(keys @ query, alpha, beta)
+    return torch.where(held, value, torch.zeros_like(value))
 
 
 def contrastive(
@@ -130,6 +212,35 @@ def entropy_grad(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*bat
     logp = logits.log_softmax(-1).clamp_min(-1e30)
     p = logp.exp()
     return -p * (logp - (p * logp).sum(-1, keepdim=True))
+
+
+def marginal_grad(logits: Float[Tensor, "views classes"]) -> Float[Tensor, "views classes"]:
+    """d entropy(marginal(logits)) / d logits, in closed form."""
+    p, m = logits.softmax(-1), marginal(logits).clamp_min(-1e30)
+    return -p * (m - (p * m).sum(-1, keepdim=True)) / logits.shape[-2]
+
+
+def contrastive_grad(
+    queries: Float[Tensor, "classes dim"],
+    keys: Float[Tensor, "classes dim"],
+    held: Bool[Tensor, " classes"],
+    tau: float | Tensor,
+) -> tuple[Float[Tensor, "classes dim"], Float[Tensor, "classes dim"]]:
+    """d contrastive / d queries and d contrastive / d keys, in closed form."""
+    logits = (queries @ keys.mT / tau).masked_fill(~held, -torch.inf)
+    logits = torch.where(held[:, None], logits, torch.zeros_like(logits))
+    error = logits.softmax(-1) - torch.eye(len(held), device=held.device, dtype=logits.dtype)
+    error = torch.where(held[:, None] & held, error, torch.zeros_like(error)) / held.sum().clamp_min(1)
+    return error @ keys / tau, error.mT @ queries / tau
+
+
+def unit_grad(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
+    """The gradient at `x` of a function whose gradient at `unit(x)` is `grad`; 0 for a zero row."""
+    length = x.norm(dim=-1, keepdim=True)
+    there = length > 0
+    u = x / torch.where(there, length, 1.0)
+    across = grad - u * (u * grad).sum(-1, keepdim=True)
+    return torch.where(there, across / torch.where(there, length, 1.0), torch.zeros_like(across))
 
 
 def adam_step(grad: Tensor, lr: float | Tensor, eps: float | Tensor) -> Tensor:
