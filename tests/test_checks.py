@@ -118,7 +118,11 @@ class WantsManyViews(Ensemble):
 class InPlaceDiffers(Memory):
     def step(self, task, state, sample):
         output, new = super().step(task, state, sample)
-        return output, new | {"mean": ops.assign(state["mean"], 2 * new["mean"] if new["mean"] is state["mean"] else new["mean"])}
+        return output, new | {
+            "mean": ops.assign(
+                state["mean"], 2 * new["mean"] if new["mean"] is state["mean"] else new["mean"]
+            )
+        }
 
 
 BROKEN = {

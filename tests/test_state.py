@@ -27,10 +27,16 @@ def example(seed: int = 0) -> states.State:
     return {"keys": torch.randn(4, 3, 8, generator=g), "scores": scores, "count": torch.tensor(3)}
 
 
-@given(st.integers(0, 2**31), st.sampled_from([torch.float32, torch.float64, torch.float16, torch.int64, torch.bool]))
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([torch.float32, torch.float64, torch.float16, torch.int64, torch.bool]),
+)
 def test_what_is_saved_is_loaded(tmp_path_factory, seed, dtype):
     path = tmp_path_factory.mktemp("s") / "s.safetensors"
-    tensors = {"x": torch.randn(3, 2, generator=torch.Generator().manual_seed(seed)).to(dtype), "empty": torch.zeros(0)}
+    tensors = {
+        "x": torch.randn(3, 2, generator=torch.Generator().manual_seed(seed)).to(dtype),
+        "empty": torch.zeros(0),
+    }
     states.save(path, tensors, HEADER)
     loaded, header = states.load(path)
     assert states.equal(loaded, tensors)
@@ -127,7 +133,9 @@ def test_killed_while_saving_fifty_times(tmp_path):
     states.save(path, expected[0], {"i": 0})
     starter = "import os, sys\n" + FORKS.replace("PATH", json.dumps(str(path)))
     delays = [str(rng.uniform(0.0005, 0.03)) for _ in range(50)]
-    process = subprocess.Popen([sys.executable, "-c", starter, *delays], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", starter, *delays], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin and process.stdout
     seen = set()
     for _ in delays:

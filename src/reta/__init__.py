@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from reta.errors import (
         RetaError as RetaError,
     )
+    from reta.grid import Sweep as Sweep
+    from reta.grid import sweep as sweep
     from reta.sample import Output as Output
     from reta.sample import Sample as Sample
     from reta.stream import Prediction as Prediction
@@ -57,6 +59,8 @@ _PUBLIC = {
     "Prediction": "reta.stream:Prediction",
     "run": "reta.engine:run",
     "Run": "reta.engine:Run",
+    "sweep": "reta.grid:sweep",
+    "Sweep": "reta.grid:Sweep",
     "check_method": "reta.checks:check_method",
     "RetaError": "reta.errors:RetaError",
     "BadInput": "reta.errors:BadInput",

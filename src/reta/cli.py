@@ -1,0 +1,59 @@
+"""The command line. Every command imports what it needs when it runs, so that help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from reta import __version__
+from reta.commands import classify, doctor, inspect
+from reta.errors import RetaError
+
+app = typer.Typer(
+    name="reta",
+    help="Test-time adaptation of vision-language models: CLIP that adapts while it runs, without labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("classify")(classify.classify)
+app.command("doctor")(doctor.doctor)
+app.command("models")(inspect.models)
+app.add_typer(inspect.methods_app, name="methods")
+app.add_typer(inspect.state_app, name="state")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"reta {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that go before a command."""
+
+
+def main() -> None:
+    """Run the command line; an error that `reta` knows is one line and an exit code, never a traceback."""
+    try:
+        app()
+    except RetaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
