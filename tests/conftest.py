@@ -1,0 +1,30 @@
+"""Tests run offline, keep nothing in the user's caches, and share tiny models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RETA_CACHE", str(tmp_path_factory.getbasetemp() / "reta-cache"))
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds the tiny models' files, one folder per family."""
+    return tmp_path_factory.mktemp("tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_root: Path) -> Callable:
+    """`tiny_model("vit")`, `("resnet")`, `("eva02")`, `("coca")`, `("siglip")`, `("eos")`; options as `load`'s."""
+    from tests import tiny
+
+    return lambda family="vit", **options: tiny.model(tiny_root, family, **options)
