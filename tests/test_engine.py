@@ -119,3 +119,18 @@ def test_sweep_refuses_unknown_fields(world):
     task, views, labels = world
     with pytest.raises(reta.BadInput, match="did you mean 'pull'"):
         reta.sweep(Pulled(), task, views, labels, grid={"pul": [1.0]})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+@pytest.mark.parametrize("name", [n for n in reta.methods.names() if not reta.methods.find(n).needs])
+def test_graph_and_eager_agree(world, name):
+    task, views, labels = world
+    eager = reta.run(reta.methods.create(name), task, views, labels, engine="eager")
+    graph = reta.run(reta.methods.create(name), task, views, labels, engine="graph")
+    assert torch.allclose(eager.probs, graph.probs, atol=1e-4)
+
+
+def test_a_graph_without_a_gpu_is_refused(world):
+    task, views, _ = world
+    with pytest.raises(reta.BadInput, match="a graph needs a GPU"):
+        reta.run(Memory(), task, views, engine="graph", device="cpu")

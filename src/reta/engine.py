@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from reta import guard
 from reta import state as states
 from reta.errors import BadInput
+from reta.graph import Graph, capturable
 from reta.methods.base import Method
 from reta.methods.ops import donated, unit
 from reta.sample import Output, Sample
@@ -117,10 +118,9 @@ def run(
     >>> run(create("zeroshot"), task, torch.eye(3).unsqueeze(1), labels=torch.arange(3)).accuracy
     100.0
     """
-    if engine not in ("auto", "eager"):
-        raise BadInput(f"unknown engine {engine!r}: auto or eager")
     where = pick(device)
     task = task.to(where)
+    take = stepper(method, task, engine)
     state = method.init(task) if state is None else {k: v.clone().to(where) for k, v in state.items()}
     total = len(order) if order is not None else len(views) if hasattr(views, "__len__") else None
     out = Collector()
@@ -129,7 +129,7 @@ def run(
             if sample is None:
                 out.add(None)
                 continue
-            answer, state = method.step(task, state, sample)
+            answer, state = take(state, sample)
             out.add(answer)
     probs, info, valid = out.rows(len(task))
     if labels is not None:
@@ -138,6 +138,28 @@ def run(
         if len(labels) != len(probs):
             raise BadInput(f"{len(labels)} labels for {len(probs)} samples")
     return Run(probs, info, state, valid, labels)
+
+
+def stepper(
+    method: Method, task: Task, engine: str
+) -> Callable[[states.State, Sample], tuple[Output, states.State]]:
+    """How one step is taken: eagerly, or as a CUDA graph captured at the first sample."""
+    if engine not in ("auto", "eager", "graph"):
+        raise BadInput(f"unknown engine {engine!r}: auto, eager or graph")
+    possible = capturable(method, task)
+    if engine == "graph" and not possible:
+        raise BadInput("a graph needs a GPU and a method on features alone; use engine='auto'")
+    graph: Graph | None = None
+
+    def take(state: states.State, sample: Sample) -> tuple[Output, states.State]:
+        nonlocal graph
+        if engine == "eager" or not possible:
+            return method.step(task, state, sample)
+        if graph is None or not graph.fits(sample):
+            graph = Graph(method, task, state, sample)
+        return graph(sample), graph.state
+
+    return take
 
 
 def samples(

@@ -110,9 +110,9 @@ def _write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(_flat(row) for row in rows)
+        writer = csv.writer(file)
+        writer.writerow(FIELDS)
+        writer.writerows([_flat(row).get(key, "") for key in FIELDS] for row in rows)
 
 
 def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:

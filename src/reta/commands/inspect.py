@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ methods_app = typer.Typer(help="The methods: list them, show one, check one.", n
 state_app = typer.Typer(help="State files.", no_args_is_help=True)
 
 
-def table(rows: list[tuple[Any, ...]], headers: tuple[str, ...]) -> None:
+def table(rows: Sequence[tuple[Any, ...]], headers: tuple[str, ...]) -> None:
     """A plain table, cut to nothing: it may be piped."""
     cells = [headers, *[tuple(str(c) for c in row) for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
@@ -34,7 +35,8 @@ def models(
 
     from reta.backbone import EMBEDDED
 
-    rows = [(name, "embedded") for name in EMBEDDED] + sorted(open_clip.list_pretrained())
+    rows: list[tuple[str, str]] = [(name, "embedded") for name in EMBEDDED]
+    rows += sorted((str(pair[0]), str(pair[1])) for pair in open_clip.list_pretrained())
     rows = [row for row in rows if pattern.lower() in "/".join(row).lower()]
     if not rows:
         raise BadInput(f"no model matches {pattern!r}; `reta models` lists all")
@@ -77,7 +79,7 @@ def methods_show(
     if as_json:
         print(json.dumps({"method": name, "fields": fields, "presets": methods.presets(name)}))
         return
-    print(f"{name}: {cls.summary}\n\n{cls.__doc__.split('>>>')[0].strip()}\n")
+    print(f"{name}: {cls.summary}\n\n{(cls.__doc__ or '').split('>>>')[0].strip()}\n")
     if cls.equations:
         print(f"{cls.equations}\n")
     table(

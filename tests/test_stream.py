@@ -1,0 +1,216 @@
+"""Streams: pure classify, exact save and load, refusal of what does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import reta
+from reta import methods
+from reta import state as states
+
+FEATURE_METHODS = [name for name in methods.names() if not methods.find(name).needs]
+CLASSES = ["star", "key", "anchor", "umbrella"]
+
+
+def pictures(n: int = 10, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    colours = rng.integers(0, 256, (n, 1, 1, 3))
+    return list((colours * rng.uniform(0.3, 1, (n, 40, 48, 3))).astype(np.uint8))
+
+
+def few(name: str, **fields) -> reta.methods.Method:
+    """A method with views cut to four, so that tests are quick."""
+    views = {} if methods.create(name).views == 1 else {"views": 4}
+    return methods.create(name, **(views | fields))
+
+
+@pytest.fixture(scope="module")
+def model(tiny_root):
+    from tests import tiny
+
+    return tiny.model(tiny_root, "vit")
+
+
+@pytest.fixture
+def task(model):
+    return reta.Task.build(model, CLASSES, templates="openai-7")
+
+
+@pytest.mark.parametrize("name", FEATURE_METHODS)
+def test_classify_is_pure_and_agrees_with_adapt(model, task, name):
+    stream = reta.Stream(model, task, few(name))
+    for picture in pictures():
+        before = states.digest(stream.state)
+        looked = stream.classify(picture)
+        assert states.digest(stream.state) == before
+        assert torch.equal(looked.probs, stream.classify(picture).probs)
+        adapted = stream.adapt(picture)
+        assert torch.equal(looked.probs, adapted.probs)
+    assert stream.seen == 10
+
+
+@pytest.mark.parametrize("name", FEATURE_METHODS)
+def test_reset_equals_a_fresh_stream(model, task, name):
+    stream = reta.Stream(model, task, few(name))
+    for picture in pictures(6):
+        stream.adapt(picture)
+    stream.reset()
+    assert states.equal(stream.state, stream.method.init(stream.task))
+    assert stream.seen == 0
+
+
+GO_ON = """
+import sys, torch
+torch.set_num_threads(1)
+import reta
+from tests import tiny
+from tests.test_stream import pictures
+from pathlib import Path
+model = tiny.model(Path(sys.argv[1]), "vit")
+for path in sys.argv[2:]:
+    stream = reta.Stream.load(path, model=model)
+    probs = torch.stack([stream.adapt(p).probs for p in pictures(20)[10:]])
+    from safetensors.torch import save_file
+    save_file({"probs": probs} | {"state." + k: v for k, v in stream.state.items()}, path + ".out")
+"""
+
+
+def test_saved_and_resumed_in_a_new_process_is_bit_equal(model, task, tiny_root, tmp_path):
+    """All methods at once, since a process with torch takes seconds to start."""
+    from safetensors.torch import load_file
+
+    torch.set_num_threads(1)
+    whole = {}
+    for name in FEATURE_METHODS:
+        stream = reta.Stream(model, task, few(name))
+        for picture in pictures(20)[:10]:
+            stream.adapt(picture)
+        stream.save(tmp_path / name)
+        probs = torch.stack([stream.adapt(p).probs for p in pictures(20)[10:]])
+        whole[name] = {"probs": probs} | {"state." + k: v for k, v in stream.state.items()}
+    paths = [str(tmp_path / name) for name in FEATURE_METHODS]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", GO_ON, str(tiny_root), *paths], check=True, env=env)
+    for name, expected in whole.items():
+        assert states.equal(load_file(tmp_path / f"{name}.out"), expected), name
+
+
+def test_a_foreign_state_is_refused_by_name(model, task, tiny_root, tmp_path):
+    from tests import tiny
+
+    path = tmp_path / "s.safetensors"
+    reta.Stream(model, task, few("ensemble")).save(path)
+    other = tiny.model(tiny_root, "resnet")
+    with pytest.raises(reta.BadState, match="model differs"):
+        reta.Stream.load(path, model=other)
+    with pytest.raises(reta.BadState, match="method differs: the file has 'ensemble', this is 'zeroshot'"):
+        reta.Stream.load(path, model=model, method=few("zeroshot"))
+    fewer = reta.Task.build(model, CLASSES[:3], templates="openai-7")
+    with pytest.raises(reta.BadState, match="classes differ: 4 in the file, 3 here"):
+        reta.Stream.load(path, model=model, task=fewer)
+    turned = reta.Task.build(model, CLASSES[::-1], templates="openai-7")
+    with pytest.raises(reta.BadState, match="other names or order"):
+        reta.Stream.load(path, model=model, task=turned)
+    reworded = reta.Task.build(model, CLASSES, templates="single")
+    with pytest.raises(reta.BadState, match="prompts differ"):
+        reta.Stream.load(path, model=model, task=reworded)
+
+
+def another(field: dataclasses.Field, value):
+    """A legal value of a field that is not the one it has, if there is one near."""
+    low, high = field.metadata["low"], field.metadata["high"]
+    if isinstance(value, bool):
+        return not value
+    if field.metadata["choices"]:
+        return next((c for c in field.metadata["choices"] if c != value), value)
+    if not isinstance(value, int | float):
+        return value
+    legal = [v for v in (value + 1, value / 2) if (high is None or v <= high) and (low is None or v >= low)]
+    return type(value)(legal[0]) if legal else value
+
+
+@pytest.mark.parametrize("name", FEATURE_METHODS)
+def test_every_setting_is_compared(model, task, name, tmp_path):
+    """Change one field at a time: each is refused, and named."""
+    method = few(name)
+    path = tmp_path / "s.safetensors"
+    reta.Stream(model, task, method).save(path)
+    for field in dataclasses.fields(method):
+        value = getattr(method, field.name)
+        if (other := another(field, value)) == value:
+            continue
+        try:
+            changed = dataclasses.replace(method, **{field.name: other})
+        except reta.BadInput:  # two fields may exclude each other
+            continue
+        with pytest.raises(reta.BadState, match=f"{field.name} differs"):
+            reta.Stream.load(path, model=model, method=changed)
+
+
+def test_an_unregistered_method_is_never_imported_from_a_file(model, task, tmp_path):
+    from tests.test_checks import Memory
+
+    path = tmp_path / "s.safetensors"
+    stream = reta.Stream(model, task, Memory())
+    stream.adapt(pictures(1)[0])
+    stream.save(path)
+    with pytest.raises(reta.BadState, match="'Memory' is not registered.*pass method="):
+        reta.Stream.load(path, model=model)
+    again = reta.Stream.load(path, model=model, method=Memory())
+    assert states.equal(again.state, stream.state)
+
+
+def test_a_bad_image_leaves_the_state_alone(model, task, tmp_path):
+    stream = reta.Stream(model, task, few("ensemble"))
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    with pytest.raises(reta.BadImage):
+        stream.adapt(tmp_path / "empty.jpg")
+    assert stream.seen == 0
+
+
+def test_same_image_same_views_whatever_came_before(model, task):
+    name = next((n for n in FEATURE_METHODS if methods.create(n).views > 1), "ensemble")
+    a, b = reta.Stream(model, task, few(name)), reta.Stream(model, task, few(name))
+    b.sample(pictures(2)[0])
+    picture = pictures(2)[1]
+    assert torch.equal(a.sample(picture).views, b.sample(picture).views)
+    other = reta.Stream(model, task, few(name), seed=1)
+    if a.method.views > 1:
+        assert not torch.equal(a.sample(picture).views, other.sample(picture).views)
+
+
+def test_every_kind_of_source_is_the_same_image(model, task, tmp_path):
+    from PIL import Image
+
+    picture = pictures(1)[0]
+    path = tmp_path / "p.png"
+    Image.fromarray(picture).save(path)
+    stream = reta.Stream(model, task, few("ensemble"))
+    answers = [
+        stream.classify(source).probs
+        for source in (
+            path,
+            str(path),
+            path.read_bytes(),
+            Image.open(path),
+            picture,
+            torch.from_numpy(picture),
+        )
+    ]
+    assert all(torch.equal(answers[0], other) for other in answers)
+
+
+def test_a_reward_method_says_what_it_lacks(model, task):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Wants(type(few("ensemble"))):
+        needs = frozenset({"reward"})
+
+    with pytest.raises(reta.BadInput, match="asks for a second model"):
+        reta.Stream(model, task, Wants())
