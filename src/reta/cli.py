@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reta import __version__
-from reta.commands import classify, doctor, inspect
+from reta.commands import classify, demo, doctor, inspect
 from reta.errors import RetaError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("demo")(demo.demo)
 app.command("classify")(classify.classify)
 app.command("doctor")(doctor.doctor)
 app.command("models")(inspect.models)

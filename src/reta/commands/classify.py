@@ -101,8 +101,7 @@ def classify(
 
     if out is not None and out.suffix.lstrip(".") not in set(Out):
         raise BadInput(f"--out must end in .jsonl, .csv or .parquet, not {out.name!r}")
-    name, _, tag = model.partition("/")
-    backbone = reta.load(name, tag or None, weights=weights, device=device)
+    backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
     task = reta.Task.build(backbone, classes, _templates(templates), prompts)
     chosen = _method(method, preset, views)
     stream = _stream(state, backbone, task, chosen, seed)
@@ -128,6 +127,18 @@ def classify(
         print(f"{len(results.done)} results in {out}{f', {bad} bad' if bad else ''}", file=sys.stderr)
     if bad and not skip_bad:
         raise RetaError(f"{bad} of the images could not be read (see above); --skip-bad accepts that")
+
+
+def name_and_tag(model: str) -> tuple[str, str | None]:
+    """What `--model` says: NAME, NAME/TAG, a folder, a JSON file, or a hub repository.
+
+    >>> name_and_tag("ViT-B-16/openai")
+    ('ViT-B-16', 'openai')
+    """
+    if ":" in model or Path(model).exists():
+        return model, None
+    name, _, tag = model.partition("/")
+    return name, tag or None
 
 
 def _templates(templates: str) -> str | list[str]:
