@@ -24,7 +24,7 @@ def tiny_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_root: Path) -> Callable:
-    """`tiny_model("vit")`, `("resnet")`, `("eva02")`, `("coca")`, `("siglip")`, `("eos")`; options as `load`'s."""
+    """`tiny_model(family)` for each of `tiny.FAMILIES`, options as `load`'s; shared, so not to be changed."""
     from tests import tiny
 
     return lambda family="vit", **options: tiny.model(tiny_root, family, **options)

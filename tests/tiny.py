@@ -141,8 +141,11 @@ def shared(root: Path, family: str) -> Path:
     return write(root / family, family)
 
 
-def model(root: Path, family: str, **options) -> OpenClip:
-    """The family's model through `reta.load`; files are written once per test run."""
+def fresh(root: Path, family: str, **options) -> OpenClip:
+    """The family's model through `reta.load`; its files are written once per test run."""
     found = load(str(shared(root, family)), device="cpu", **options)
     assert isinstance(found, OpenClip)
     return found
+
+
+model = cache(fresh)

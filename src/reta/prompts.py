@@ -1,0 +1,245 @@
+"""Differentiable prompts: class features as a function of the embeddings of a few context tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from reta.backbone import Backbone, OpenClip
+from reta.errors import BadInput
+
+LAYOUTS = ("packed", "cut", "full")
+ROW = 256  # tokens of a packed row: longer ones lose to attention between texts that do not see each other
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some classes, laid out for one pass through the text tower."""
+
+    classes: Int[Tensor, " classes"]
+    tokens: Int[Tensor, "rows length"]
+    positions: Int[Tensor, " length"] | None = None
+    seen: Bool[Tensor, "length length"] | None = None
+    ends: Int[Tensor, " classes"] | None = None
+
+
+class PromptedText:
+    """The class features of a text tower for the prompts "[context] name suffix", as a function of [context].
+
+    `context` is the initial context, `[tokens, width]`: the embeddings of the words given, or of as many
+    placeholders as a number asks for. `features` is differentiable, `vjp` is its vector-Jacobian product
+    without a graph over all classes, `pullback` both at one point with the forward pass shared. All take one
+    context or a batch of them.
+
+    One forward hook on the token embedding puts the context in place; no tower is copied. In causal towers
+    the begin token and the context are computed once for all classes of a row, which then hold only the rest
+    of each prompt (`packed`); others see whole prompts, `cut` as short as is exact.
+
+    `memory` bounds, in GiB, the activations alive at one time.
+
+    >>> import reta
+    >>> prompts = PromptedText(reta.load("reta-mini"), ["key", "star"], context="a photo of a")
+    >>> prompts.context.shape[0], prompts.features(prompts.context).shape[0]
+    (4, 2)
+    >>> prompts.vjp(prompts.context, torch.ones(2, prompts.dim)).shape == prompts.context.shape
+    True
+    """
+
+    def __init__(
+        self,
+        model: Backbone,
+        names: Sequence[str],
+        context: str | int = "a photo of a",
+        suffix: str = ".",
+        *,
+        memory: float = 2.0,
+        layout: str = "auto",
+    ):
+        if not isinstance(model, OpenClip):
+            raise BadInput(f"{model.name} cannot learn a prompt: that needs an open_clip text tower")
+        if not names or isinstance(names, str) or not all(isinstance(n, str) and n.strip() for n in names):
+            raise BadInput("names must be a list of class names, none of them empty")
+        if not memory > 0:
+            raise BadInput(f"memory must be a positive number of GiB, not {memory}")
+        self.model, self.tower, self.dim = model, model.tower, model.dim
+        words = " ".join(["x"] * context) if isinstance(context, int) else context.strip()
+        tokens = self.tower.tokens([f"{words} {name.strip()}{suffix}" for name in names])
+        self.start, self.length = _place(self.tower.tokens([words, "x", "a"]), tokens, words, names)
+        rows = self.tower.embedding(tokens[0, self.start : self.start + self.length])
+        self.context: Float[Tensor, "tokens width"] = rows.detach().clone()
+        self.names = tuple(names)
+        self.layout = self._layout(layout)
+        self.limit = max(1, int(memory * 2**30 / self.tower.bytes_per_token))
+        self.blocks = list(self._blocks(tokens))
+        self._order = torch.cat([block.classes for block in self.blocks]).argsort()
+
+    def _layout(self, layout: str) -> str:
+        best = LAYOUTS.index(self.tower.exact)
+        if layout == "auto":
+            return self.tower.exact
+        if layout not in LAYOUTS or LAYOUTS.index(layout) < best:
+            exact = ", ".join(LAYOUTS[best:])
+            raise BadInput(f"layout {layout!r} is not exact for {self.model.name}: auto, {exact}")
+        return layout
+
+    def _blocks(self, tokens: Tensor) -> Iterator[Block]:
+        """Classes of about the same length together, as many as fit."""
+        lengths = self.tower.lengths(tokens)
+        lengths = lengths if self.layout != "full" else torch.full_like(lengths, tokens.shape[1])
+        order = lengths.argsort(stable=True)
+        shared = self.start + self.length if self.layout == "packed" else 0
+        room = min(self.limit, ROW) if self.layout == "packed" else self.limit
+        pending: list[int] = []
+        for place, size in zip(order.tolist(), lengths[order].tolist(), strict=True):
+            cost = sum(int(lengths[i]) - shared for i in pending) if shared else len(pending) * size
+            if pending and shared + cost + size - shared > room:
+                yield self._block(pending, tokens, lengths)
+                pending = []
+            pending.append(place)
+        yield self._block(pending, tokens, lengths)
+
+    def _block(self, classes: list[int], tokens: Tensor, lengths: Tensor) -> Block:
+        index = torch.tensor(classes, device=tokens.device)
+        if self.layout != "packed":
+            return Block(index, tokens[index, : int(lengths[index].max())])
+        return _pack(index, tokens, lengths, self.start + self.length)
+
+    def features(self, context: Float[Tensor, "*batch tokens width"]) -> Float[Tensor, "*batch classes dim"]:
+        """Unit class features, differentiable in `context`.
+
+        With a gradient to come, classes are run again during the backward pass when they do not fit in
+        `memory` at once.
+        """
+        contexts = self._contexts(context)
+        spare = torch.is_grad_enabled() and contexts.requires_grad and not self._fits(contexts)
+        groups = []
+        for _, group in self._placed(contexts):
+            run = [self._run(block, group, spare) for block in self.blocks]
+            groups.append(torch.cat(run, dim=1)[:, self._order])
+        return torch.cat(groups).reshape(*context.shape[:-2], len(self.names), self.dim)
+
+    def vjp(
+        self, context: Float[Tensor, "*batch tokens width"], cotangent: Float[Tensor, "*batch classes dim"]
+    ) -> Float[Tensor, "*batch tokens width"]:
+        """The gradient of `(features(context) * cotangent).sum()`, with one block's graph alive at a time."""
+        contexts = self._contexts(context.detach())
+        wanted, size = self._cotangent(context, cotangent)
+        grads = []
+        with torch.inference_mode(False), torch.enable_grad():
+            for place, group in self._placed(contexts):
+                leaf = group.clone().requires_grad_()
+                total = torch.zeros_like(leaf)
+                for block in self.blocks:
+                    out = self._encode(block, leaf)
+                    total += torch.autograd.grad(out, leaf, wanted[place][:, block.classes])[0]
+                grads.append(total)
+        return (torch.cat(grads) * size).reshape(context.shape).to(context.dtype)
+
+    def pullback(
+        self, context: Float[Tensor, "*batch tokens width"]
+    ) -> tuple[Float[Tensor, "*batch classes dim"], Callable[[Tensor], Tensor]]:
+        """The features at `context` and a function from cotangents to gradients there.
+
+        The forward pass is done once and kept, so that many samples starting from one context pay for a
+        backward pass only; when it does not fit in `memory`, the function is `vjp`.
+        """
+        contexts = self._contexts(context.detach())
+        if not self._fits(contexts):
+            with torch.no_grad():
+                return self.features(context), lambda cotangent: self.vjp(context, cotangent)
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = contexts.clone().requires_grad_()
+            out = torch.cat([self._encode(block, leaf) for block in self.blocks], dim=1)[:, self._order]
+
+        def pull(cotangent: Tensor) -> Tensor:
+            wanted, size = self._cotangent(context, cotangent)
+            grad = torch.autograd.grad(out, leaf, wanted, retain_graph=True)[0]
+            return (grad * size).reshape(context.shape).to(context.dtype)
+
+        return out.detach().reshape(*context.shape[:-2], len(self.names), self.dim), pull
+
+    def _run(self, block: Block, contexts: Tensor, spare: bool) -> Tensor:
+        if not spare:
+            return self._encode(block, contexts)
+        return checkpoint(self._encode, block, contexts, use_reentrant=False, preserve_rng_state=False)
+
+    def _encode(self, block: Block, contexts: Tensor) -> Float[Tensor, "batch classes dim"]:
+        rows, batch = len(block.tokens), len(contexts)
+        tokens = block.tokens.repeat(batch, 1)
+        each = contexts if rows == 1 else contexts.repeat_interleave(rows, 0)
+        with self.model.autocast():
+            if block.positions is None or block.seen is None:
+                out = self.tower.rows(tokens, each, self.start).view(batch, rows, -1)
+            else:
+                out = self.tower.packed(tokens, block.positions, block.seen, each, self.start)[:, block.ends]
+        return torch.nn.functional.normalize(out.to(self.model.wide), dim=-1)
+
+    def _tokens(self) -> int:
+        return sum(block.tokens.numel() for block in self.blocks)
+
+    def _fits(self, contexts: Tensor) -> bool:
+        return len(contexts) * self._tokens() <= self.limit
+
+    def _placed(self, contexts: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """As many contexts at once as one block leaves room for."""
+        size = max(1, self.limit // max(block.tokens.numel() for block in self.blocks))
+        for first in range(0, len(contexts), size):
+            yield slice(first, first + size), contexts[first : first + size]
+
+    def _contexts(self, context: Tensor) -> Tensor:
+        if context.ndim < 2 or context.shape[-2:] != self.context.shape or 0 in context.shape:
+            wanted = ", ".join(map(str, self.context.shape))
+            raise BadInput(f"a context must be [..., {wanted}], not {list(context.shape)}")
+        return context.reshape(-1, *self.context.shape).to(self.context)
+
+    def _cotangent(self, context: Tensor, cotangent: Tensor) -> tuple[Tensor, Tensor]:
+        """Cotangents and what to multiply the gradients by: fp16 would lose small ones."""
+        shape = (*context.shape[:-2], len(self.names), self.dim)
+        if cotangent.shape != shape:
+            raise BadInput(f"a cotangent must be shaped like the features, {shape}, not {cotangent.shape}")
+        rows = cotangent.detach().reshape(-1, len(self.names), self.dim).to(self.context)
+        size = rows.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
+        size = size if self.model.precision == "fp16" else torch.ones_like(size)
+        return rows / size, size
+
+
+def _place(probes: Tensor, tokens: Tensor, context: str, names: Sequence[str]) -> tuple[int, int]:
+    """Where the context starts, and how many tokens it has, told from the tokens alone.
+
+    Two different words that share their first token show a begin token; the context alone and the context
+    before a name agree up to where the context ends.
+    """
+    alone, first, second = probes
+    start = int(first[0] == second[0])
+    same = (tokens == alone).int().cumprod(dim=1).sum(dim=1)
+    length = int(same.max()) - start
+    if length < 1:
+        raise BadInput(f"a context needs at least one word, not {context!r}")
+    if start + length >= tokens.shape[1] - 1:
+        raise BadInput(f"{length} context tokens leave no room for a name in {tokens.shape[1]} positions")
+    odd = (same != same.max()).nonzero()
+    if len(odd):
+        name = names[int(odd[0])]
+        raise BadInput(
+            f"the tokenizer reads the context {context!r} differently before {name!r}: end it in a word"
+        )
+    return start, length
+
+
+def _pack(classes: Tensor, tokens: Tensor, lengths: Tensor, shared: int) -> Block:
+    """One row: the shared beginning, then the rest of every prompt, each seeing the beginning and itself."""
+    rests = [tokens[i, shared:n] for i, n in zip(classes.tolist(), lengths[classes].tolist(), strict=True)]
+    sizes = torch.tensor([len(rest) for rest in rests], device=tokens.device)
+    owner = torch.repeat_interleave(torch.arange(1, len(rests) + 1, device=tokens.device), sizes)
+    owner = torch.cat([owner.new_zeros(shared), owner])
+    offsets = [torch.arange(shared, shared + len(rest), device=tokens.device) for rest in rests]
+    positions = torch.cat([torch.arange(shared, device=tokens.device), *offsets])
+    earlier = positions[:, None] >= positions[None, :]
+    seen = earlier & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
+    row = torch.cat([tokens[classes[0], :shared], *rests])[None]
+    return Block(classes, row, positions, seen, shared + sizes.cumsum(0) - 1)
