@@ -98,16 +98,31 @@ def load(path: str | Path) -> tuple[State, dict[str, Any]]:
 
 def read(path: str | Path) -> tuple[dict[str, Any], State]:
     """The sealed header and the tensors of a file, the header checked."""
+    with _opened(path) as file:
+        body = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+        return _sealed(path, file.metadata() or {}), body
+
+
+def header(path: str | Path) -> dict[str, Any]:
+    """The header alone, checked; the tensors are not read."""
+    with _opened(path) as file:
+        return _sealed(path, file.metadata() or {})["header"]
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise MissingData(f"no such state file: {path}")
     try:
         with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            body = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
+            yield file
     except (SafetensorError, ValueError, OSError, RuntimeError, TypeError, KeyError, AttributeError) as error:
         raise BadState(f"{path} is not a state file of reta, or it is damaged ({error})") from error
+
+
+def _sealed(path: str | Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
         outer = json.loads(metadata["json"])
         text = outer["seal"]
@@ -119,4 +134,4 @@ def read(path: str | Path) -> tuple[dict[str, Any], State]:
         raise BadState(f"{path} is a safetensors file, but not a state of reta") from error
     if version != FORMAT:
         raise BadState(f"{path} has format {version}, this version of reta reads {FORMAT}: update reta")
-    return seal, body
+    return seal
