@@ -269,6 +269,18 @@ def test_adam_step_is_the_first_step_of_adamw(seed, eps, decay):
     assert torch.allclose(ops.adam_step(g, 5e-3, eps), r.detach(), atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e-4, 3e-3, 5e-3, 6e-3, 0.02, 1.0])
+def test_fp16_adam_step_is_adamw_with_fp16_state(size):
+    g = (size * torch.linspace(-1, 1, 41)).half()
+    r = torch.nn.Parameter(torch.zeros(41, dtype=torch.float16))
+    optimiser = torch.optim.AdamW([r], lr=1.0, eps=1e-3, weight_decay=0.1, foreach=False)
+    r.grad = g.clone()
+    optimiser.step()
+    got, want = ops.adam_step_fp16(g.double(), 1.0, 1e-3), r.detach().double()
+    assert torch.allclose(got, want, rtol=0.1, atol=1e-3)
+    assert size > 5e-3 or torch.allclose(got, -1000 * g.double())
+
+
 def test_text_of_a_class():
     from reta.task import Task
 

@@ -20,6 +20,14 @@ from reta.methods.base import Method
 METHODS = {
     "zeroshot": "reta.methods.zeroshot:ZeroShot",
     "ensemble": "reta.methods.zeroshot:Ensemble",
+    "zero": "reta.methods.zero:Zero",
+    "zero-ensemble": "reta.methods.zero:ZeroEnsemble",
+    "tps": "reta.methods.tps:TPS",
+    "tda": "reta.methods.tda:TDA",
+    "dmn": "reta.methods.dmn:DMN",
+    "boostadapter": "reta.methods.boostadapter:BoostAdapter",
+    "dpe": "reta.methods.dpe:DPE",
+    "reta": "reta.methods.reta:ReTA",
 }
 
 
