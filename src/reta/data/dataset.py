@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from reta import images
-from reta.errors import BadInput, MissingData
+from reta.errors import BadImage, BadInput, MissingData
 
 
 class Reference(Protocol):
@@ -126,8 +126,17 @@ class Dataset:
 
     def image(self, index: int) -> Image.Image:
         """Decode one image, upright RGB, with the corruption of the set applied; `BadImage` says why not."""
-        picture = images.decode(self.refs[index].load())
-        return picture if self.change is None else self.change(picture, self.keys[index])
+        return self.fetch(index)[0]
+
+    def fetch(self, index: int) -> tuple[Image.Image, str]:
+        """An image and the hash of what it was decoded from, read once."""
+        try:
+            source = held(self.refs[index])
+        except OSError as error:
+            raise BadImage(f"{self.keys[index]!r} cannot be read ({error})", "unreadable") from error
+        picture = images.decode(source)
+        mark = "" if isinstance(source, Path) else fingerprint_of(source)
+        return picture if self.change is None else self.change(picture, self.keys[index]), mark
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int | None]:
         if not -len(self) <= index < len(self):
@@ -168,15 +177,30 @@ class Dataset:
         return digest.hexdigest()
 
 
+def held(ref: Reference) -> Any:
+    """What a reference holds, a file as its bytes; a path where there is nothing to read, or too much."""
+    source = ref.load()
+    if isinstance(source, Path) and 0 < (ref.size() or 0) <= images.DEFAULT.bytes:
+        try:
+            return source.read_bytes()
+        except OSError:
+            return source
+    return source
+
+
 def content(ref: Reference) -> str:
     """A hash of what a reference holds: the bytes of a file, or the pixels of a picture that is made."""
     try:
-        source = ref.load()
-        if isinstance(source, Path):
-            with source.open("rb") as file:
-                return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
+        source = held(ref)
     except OSError as error:
-        return f"unreadable {error.errno}"
+        return f"unread {error.errno}"
+    return f"unread {ref.size()}" if isinstance(source, Path) else fingerprint_of(source)
+
+
+def fingerprint_of(source: Any) -> str:
+    """The hash of bytes, of a picture, or of an array of pixels."""
     if isinstance(source, Image.Image):
         source = f"{source.mode}{source.size}".encode() + source.tobytes()
-    return hashlib.blake2b(bytes(source), digest_size=12).hexdigest()
+    elif not isinstance(source, bytes):
+        source = images.decode(source).tobytes()
+    return hashlib.blake2b(source, digest_size=12).hexdigest()

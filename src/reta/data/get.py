@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 import urllib.request
 from collections.abc import Iterator
@@ -101,10 +100,3 @@ def _blocks(answer: object) -> Iterator[bytes]:
     length = getattr(answer, "headers", {}).get("Content-Length")
     count = -(-int(length) // BLOCK) if length else None
     yield from bar(iter(lambda: answer.read(BLOCK), b""), total=count, what="fetching", unit="MiB")  # type: ignore[attr-defined]
-
-
-def free_space(folder: Path) -> int:
-    """Bytes free where `folder` is, or will be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free

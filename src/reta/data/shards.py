@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from reta.data.dataset import Dataset, Made, Part
@@ -107,22 +108,29 @@ def has_shards(folder: Path) -> bool:
 
 
 class Rows:
-    """The images of a streamed Hugging Face split, by position. Going forward reads on; going back starts
-    over: a store that is built in order reads everything once.
+    """The images of a streamed Hugging Face split, by position, for several readers. Going forward reads on
+    and keeps the last few rows; going further back starts over: a store is built in order and reads each once.
     """
 
+    KEPT = 1024
+
     def __init__(self, stream: Iterable[Any], field: str):
-        self.stream, self.field = stream, field
+        self.stream, self.field, self.lock = stream, field, Lock()
         self.rows, self.at = iter(stream), 0
+        self.kept: dict[int, Any] = {}
 
     def image(self, index: int) -> Any:
-        if index < self.at:
-            self.rows, self.at = iter(self.stream), 0
-        for row in self.rows:
-            self.at += 1
-            if self.at == index + 1:
-                return _decoded(row[self.field])
-        raise MissingData(f"the stream ended before image {index}; try again")
+        with self.lock:
+            if index < self.at and index not in self.kept:
+                self.rows, self.at, self.kept = iter(self.stream), 0, {}
+            while self.at <= index:
+                row = next(self.rows, None)
+                if row is None:
+                    raise MissingData(f"the stream ended before image {index}; run it again")
+                self.kept[self.at] = row[self.field]
+                self.kept.pop(self.at - self.KEPT, None)
+                self.at += 1
+            return _decoded(self.kept[index])
 
 
 def open_hub(
