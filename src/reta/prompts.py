@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from reta import state
 from reta.backbone import Backbone, OpenClip
-from reta.errors import BadInput
+from reta.errors import BadInput, BadState
 
 LAYOUTS = ("packed", "cut", "full")
 ROW = 256  # tokens of a packed row: longer ones lose to attention between texts that do not see each other
@@ -243,3 +246,41 @@ def _pack(classes: Tensor, tokens: Tensor, lengths: Tensor, shared: int) -> Bloc
     seen = earlier & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
     row = torch.cat([tokens[classes[0], :shared], *rests])[None]
     return Block(classes, row, positions, seen, shared + sizes.cumsum(0) - 1)
+
+
+class Start(NamedTuple):
+    """Where every image begins: prompts, the initial context, its class features and their pullback."""
+
+    prompts: PromptedText
+    context: Float[Tensor, "tokens width"]
+    features: Float[Tensor, "classes dim"]
+    pull: Callable[[Float[Tensor, "classes dim"]], Float[Tensor, "tokens width"]]
+
+
+def begin(model: Backbone, names: Sequence[str], context: str) -> Start:
+    """Class names behind a context given in words, or by a file of a learned one."""
+    if not context.endswith(".safetensors"):
+        prompts = PromptedText(model, names, context)
+        return Start(prompts, prompts.context, *prompts.pullback(prompts.context))
+    learned, _ = load_context(context, model)
+    prompts = PromptedText(model, names, len(learned))
+    learned = learned.to(prompts.context)
+    return Start(prompts, learned, *prompts.pullback(learned))
+
+
+def save_context(path: str | Path, context: Tensor, model: Backbone, about: Mapping[str, Any]) -> None:
+    """Write a learned context, with the model it belongs to and how it was learned."""
+    state.save(path, {"context": context}, {"model": model.fingerprint, "model_name": model.name, **about})
+
+
+def load_context(path: str | Path, model: Backbone) -> tuple[Float[Tensor, "tokens width"], dict[str, Any]]:
+    """Read a learned context; one of another model is refused."""
+    body, header = state.load(path)
+    if "context" not in body:
+        raise BadState(f"{path} holds no learned context; make one with `reta coop fit`")
+    if header["model"] != model.fingerprint:
+        raise BadState(
+            f"{path}: the context was learned with {header['model_name']} ({header['model']}), "
+            f"this is {model.name} ({model.fingerprint})"
+        )
+    return body["context"], header

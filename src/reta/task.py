@@ -17,6 +17,7 @@ from reta.errors import BadInput
 
 if TYPE_CHECKING:
     from reta.backbone import Backbone
+    from reta.prompts import Start
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,25 @@ class Task:
         """The pooled prototypes: unit mean of each class's unit prompts."""
         mean = (self.prompts * self.mask[..., None]).sum(1) / self.mask.sum(1, keepdim=True)
         return mean / mean.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(mean.dtype).tiny)
+
+    @cached_property
+    def _contexts(self) -> dict[str, Start]:
+        return {}
+
+    def start(self, context: str = "a photo of a") -> Start:
+        """The class names behind a learnable context: some words, or a file that `reta coop fit` wrote.
+
+        Made once per task, the first forward pass through the text tower included.
+        """
+        if self.model is None:
+            raise BadInput(
+                "this method learns a prompt, so its task needs the model: build it with reta.Task.build(model, ...)"
+            )
+        if context not in self._contexts:
+            from reta.prompts import begin
+
+            self._contexts[context] = begin(self.model, self.names, context)
+        return self._contexts[context]
 
     @property
     def dim(self) -> int:

@@ -28,6 +28,10 @@ METHODS = {
     "boostadapter": "reta.methods.boostadapter:BoostAdapter",
     "dpe": "reta.methods.dpe:DPE",
     "reta": "reta.methods.reta:ReTA",
+    "coop": "reta.methods.coop:CoOp",
+    "tpt": "reta.methods.tpt:TPT",
+    "difftpt": "reta.methods.difftpt:DiffTPT",
+    "rlcf": "reta.methods.rlcf:RLCF",
 }
 
 

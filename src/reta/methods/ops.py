@@ -8,7 +8,7 @@ place: the same numbers without a copy of the cache per image.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
@@ -252,3 +252,21 @@ def adam_step_fp16(grad: Tensor, lr: float | Tensor, eps: float | Tensor) -> Ten
     """`adam_step` where the second moment 0.001 g^2 is held in fp16, in which it vanishes for |g| under 0.005."""
     second = (1e-3 * grad.square()).half().to(grad.dtype)
     return -lr * grad / ((second / 1e-3).sqrt() + eps)
+
+
+def adamw(
+    x: Tensor,
+    gradient: Callable[[Tensor], Tensor],
+    steps: int,
+    lr: float | Tensor,
+    eps: float | Tensor,
+    weight_decay: float | Tensor,
+) -> Tensor:
+    """`steps` of AdamW from `x` with fresh moments, as an expression; each element moves by itself."""
+    m, v = torch.zeros_like(x), torch.zeros_like(x)
+    for k in range(1, steps + 1):
+        g = gradient(x)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.square()
+        scaled = (m / (1 - 0.9**k)) / ((v / (1 - 0.999**k)).sqrt() + eps)
+        x = x * (1 - lr * weight_decay) - lr * scaled
+    return x
