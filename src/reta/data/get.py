@@ -33,7 +33,8 @@ def get(entry: Entry, root: Path) -> Got:
     if before.status == "ok":
         return Got(entry.full, report=before)
     fetched = []
-    if before.status == "absent" or entry.reader == "torchvision":
+    nothing = {"folder", "images"} & {problem.kind for problem in before.problems}
+    if nothing or entry.hub or entry.reader == "torchvision":
         fetched = _fetch(entry, root)
     after = check(entry, root)
     steps = [] if after.status == "ok" else [*entry.steps, *(f"Note: {line}" for line in entry.dead)]
