@@ -45,10 +45,10 @@ class Chains:
 
     def blend(self, draws: Draws, out: Float32[Tensor, "views 3 s s"]) -> None:
         """keep * base + (1 - keep) * weighted chains, in [0, 1]; unwarped chains are one table on the base."""
-        weight = torch.from_numpy((1 - draws.keep[:, None]) * draws.weight).to(self.device) / 255
+        weight = torch.from_numpy((1 - draws.keep[:, None]) * draws.weight).to(self.device)
         tables = self.table.view(-1, CHAINS, 3, 256) * weight[:, :, None, None]
         flat = out.view(len(out), 3, -1)
-        self._blend_still(torch.from_numpy(draws.keep).to(self.device) / 255, tables, flat)
+        self._blend_still(torch.from_numpy(draws.keep).to(self.device), tables, flat)
         for chain in range(CHAINS):
             warped, toned = (flags[chain::CHAINS] for flags in (self.warped, self.toned))
             for views in (np.flatnonzero(warped & toned), np.flatnonzero(warped & ~toned)):
@@ -60,16 +60,16 @@ class Chains:
         still = torch.from_numpy(~self.warped.reshape(-1, CHAINS)).to(self.device)
         ramp = torch.arange(256, device=self.device)
         base = ramp * keep[:, None, None] + (tables * still[:, :, None, None]).sum(1)
-        torch.gather(base.view(-1, 256), 1, self.index, out=flat.flatten(0, 1))
+        torch.gather((base / 255).view(-1, 256), 1, self.index, out=flat.flatten(0, 1))
 
     def _weighted(self, views: np.ndarray, chain: int, tables: Tensor, weight: Tensor) -> Tensor:
         """The warped pixels of one chain of some views, times their weight, with the pending table if any."""
         where, rows = self._rows(views), views * CHAINS + chain
         if self.toned[rows[0]]:
-            planes = tables[where, chain].view(-1, 256)
+            planes = (tables[where, chain] / 255).view(-1, 256)
             return tone.look_up(planes, self._index(rows)).view(len(views), 3, -1)
         pixels = self.pixels.index_select(0, self._rows(rows)).float()
-        return pixels.view(len(views), 3, -1).mul_(weight[where, chain][:, None, None])
+        return pixels.view(len(views), 3, -1).mul_(weight[where, chain][:, None, None] / 255)
 
     def _count_bases(self) -> None:
         """Histograms of the bases of the chains that ask for one before their first warp."""

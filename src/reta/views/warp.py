@@ -21,7 +21,8 @@ WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 def translate(images: UInt8[Tensor, "n 3 s s"], shift: int, axis: int) -> UInt8[Tensor, "n 3 s s"]:
     """Move the content by `shift` pixels towards the origin along `axis` (-1: x, -2: y)."""
     size = images.shape[-1]
-    kept = size - min(abs(shift), size)
+    shift = max(-size, min(shift, size))
+    kept = size - abs(shift)
     out = torch.zeros_like(images)
     out.narrow(axis, max(-shift, 0), kept).copy_(images.narrow(axis, max(shift, 0), kept))
     return out
