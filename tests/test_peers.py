@@ -279,7 +279,7 @@ def test_a_donated_state_is_written_in_place(name):
 SWEEPS = {
     "zero": {"vote_temperature": [1e-3, 1e-2, 0.1]},
     "tps": {"lr": [1e-3, 5e-3, 0.0], "eps": [1e-8, 1e-3, 1e-8]},
-    "tda": {"alpha": [1.0, 2.0, 5.0], "low": [0.0, 0.1, 0.2], "mask_low": [0.01, 0.03, 0.2]},
+    "tda": {"alpha": [1.0, 2.0, 5.0], "low": [0.0, 0.1, 0.2], "mask_high": [0.5, 0.9, 1.0]},
     "dmn": {"fusion": [0.1, 1.0, 3.0], "beta": [1.0, 5.5, 9.0]},
     "boostadapter": {"beta": [1.0, 5.0, 8.0], "negative_alpha": [0.0, 0.1, 1.0]},
     "dpe": {"lr": [0.0, 1e-3, 1e-2], "align": [0.0, 0.5, 2.0], "cutoff": [0.0, 0.3, 0.9]},
@@ -303,6 +303,27 @@ def test_vectorises_over_settings_and_their_states(name):
         probs, state = vmap(step, in_dims=(0, 0, None))(values, state, views)
         for j in range(3):
             assert torch.allclose(probs[j], ends[j][0][i].probs, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [
+        ("zero", {"share": [0.1, 0.5], "vote_temperature": [0.0, 0.01]}),
+        ("tps", {"share": [0.1, 0.5], "text": ["first", "pooled"], "lr": [1e-3, 5e-3]}),
+        ("tda", {"mask_low": [0.03, 0.3], "views": [1, 12], "alpha": [0.0, 2.0]}),
+        ("dmn", {"memory": [1, 3], "fusion": [0.0, 1.0]}),
+        ("boostadapter", {"extra": [0, 2], "query": ["plain", "confident"], "beta": [1.0, 5.0]}),
+        ("dpe", {"slots": [1, 3], "align": [0.0, 0.5], "lr": [6e-4, 1e-2]}),
+    ],
+)
+def test_a_sweep_is_the_runs_it_stands_for(name, grid):
+    case = world(15, 4, 12, 15, 15, 20.0, exact=False)
+    task, views = case.task.to(dtype=torch.float32), case.stream.float()
+    labels = torch.arange(15) % 4
+    result = reta.sweep(create(name), task, views, labels, grid=grid, orders=2, device="cpu")
+    for setting, row in zip(result.settings, result.predictions, strict=True):
+        alone = reta.run(create(name, **setting), task, views, device="cpu")
+        assert torch.equal(row[0], alone.predictions)
 
 
 @pytest.mark.parametrize("name", PEERS)

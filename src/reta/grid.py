@@ -51,10 +51,10 @@ def sweep(
 ) -> Sweep:
     """Score every combination of `grid` on every stream order.
 
-    Fields that are real numbers are vectorised, others (counts, switches) make groups that run one after
-    another. `orders` is how many: the stream as it is, then seeded shuffles; or a tensor `[O,N]`. `lanes`
-    bounds how many streams run at once. The best row of a sweep was chosen with labels: say so where you
-    show it.
+    Fields that are real numbers are vectorised, others (counts, switches, numbers that decide a shape) make
+    groups that run one after another. `orders` is how many: the stream as it is, then seeded shuffles; or a
+    tensor `[O,N]`. `lanes` bounds how many streams run at once. The best row of a sweep was chosen with
+    labels: say so where you show it.
 
     >>> from reta.methods import create
     >>> task = Task.from_features(torch.eye(3).unsqueeze(1), scale=10.0)
@@ -70,7 +70,9 @@ def sweep(
     task = task.to(where)
     order = stream_orders(orders, len(views))
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    vector = [k for k in grid if isinstance(fields[k].default, float)]
+    vector = [
+        k for k in grid if isinstance(fields[k].default, float) and not fields[k].metadata.get("static")
+    ]
     predictions = torch.empty(len(settings), len(order), order.shape[1], dtype=torch.long)
     jobs = list(_jobs(settings, vector, len(order), lanes))
     for job in track(jobs, len(jobs), progress):

@@ -42,9 +42,20 @@ def param(
     high: float | None = None,
     choices: Sequence[Any] | None = None,
     eq: str = "",
+    static: bool = False,
 ) -> Any:
-    """A hyper-parameter: its default, its meaning, its legal range (ends included) or choices, its equation."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": tuple(choices or ()), "eq": eq}
+    """A hyper-parameter: its default, its meaning, its legal range (ends included) or choices, its equation.
+
+    A real number is `static` when it decides a shape (a share of the views): a sweep does not vectorise it.
+    """
+    metadata = {
+        "doc": doc,
+        "low": low,
+        "high": high,
+        "choices": tuple(choices or ()),
+        "eq": eq,
+        "static": static,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -40,11 +40,13 @@ class DMN(Base):
 
     views: int = param(32, "how many views are used", low=1)
     recipe: str = param("augmix", "how views are made", choices=("plain", "crops", "augmix"))
-    crop_area: float = param(0.5, "smallest share of the picture a view keeps", low=0, high=1)
+    crop_area: float = param(0.5, "smallest share of the picture a view keeps", low=0.01, high=1, static=True)
     text: str = param(
         "pooled", "text of a class: all prompts pooled, or the first", choices=("pooled", "first")
     )
-    share: float = param(0.1, "share of the views, the most confident, that count", low=0, high=1)
+    share: float = param(
+        0.1, "share of the views, the most confident, that count", low=0, high=1, static=True
+    )
     memory: int = param(50, "items per class", low=1)
     beta: float = param(5.5, "sharpness of the read-out", low=0, eq="beta")
     fusion: float = param(1.0, "weight of the memory's answer beside the text's", low=0, eq="b")

@@ -42,14 +42,16 @@ class DPE(Base):
     text: str = param(
         "pooled", "text of a class: all prompts pooled, or the first", choices=("pooled", "first")
     )
-    share: float = param(0.1, "share of the views, the most confident, that count", low=0, high=1)
+    share: float = param(
+        0.1, "share of the views, the most confident, that count", low=0, high=1, static=True
+    )
     slots: int = param(3, "cached items per class", low=1)
     alpha: float = param(6.0, "weight of the cache", eq="alpha")
     beta: float = param(5.0, "sharpness of the cache", low=0, eq="beta")
     align: float = param(0.5, "weight of the contrastive loss between the prototypes", low=0, eq="lambda")
     tau: float = param(0.01, "temperature of the contrastive loss", low=1e-6, eq="tau")
     lr: float = param(6e-4, "learning rate of the one step, text and image", low=0)
-    eps: float = param(1e-3, "epsilon of AdamW", low=0)
+    eps: float = param(1e-3, "epsilon of AdamW", low=1e-12)
     adam_state: str = param(
         "exact",
         "AdamW's second moment: exact, or rounded to fp16 as in the release",

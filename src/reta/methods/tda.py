@@ -42,7 +42,9 @@ class TDA(Base):
     text: str = param(
         "pooled", "text of a class: all prompts pooled, or the first", choices=("pooled", "first")
     )
-    share: float = param(0.1, "share of the views, the most confident, that count", low=0, high=1)
+    share: float = param(
+        0.1, "share of the views, the most confident, that count", low=0, high=1, static=True
+    )
     slots: int = param(3, "positive cache: items per class", low=1)
     alpha: float = param(2.0, "positive cache: weight", eq="alpha")
     beta: float = param(5.0, "positive cache: sharpness", low=0, eq="beta")
@@ -57,12 +59,14 @@ class TDA(Base):
     entropy_base: str = param(
         "ln", "entropy in nats is divided by ln C, or by log2 C as in the release", choices=("ln", "log2")
     )
-    mask_low: float = param(0.03, "a negative item speaks against classes more likely than this", low=0)
+    mask_low: float = param(
+        0.03, "a negative item speaks against classes more likely than this", low=0, static=True
+    )
     mask_high: float = param(1.0, "and less likely than this", low=0)
 
     def init(self, task: Task) -> State:
         c, d = len(task), task.dim
-        bounded = not isinstance(self.mask_low, Tensor) and self.mask_low * c > 1
+        bounded = self.mask_low * c > 1
         likely = int(1 / self.mask_low) if bounded else c
         return {
             "keys": like(task, c, self.slots, d),

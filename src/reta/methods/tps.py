@@ -46,9 +46,11 @@ class TPS(Base):
         eq="t",
     )
     templates: int = param(80, "with text='micro': how many leading prompts are templates", low=0)
-    share: float = param(0.1, "share of the views, the most confident, that count", low=0, high=1, eq="q")
+    share: float = param(
+        0.1, "share of the views, the most confident, that count", low=0, high=1, eq="q", static=True
+    )
     lr: float = param(5e-3, "learning rate of the one step", low=0)
-    eps: float = param(1e-8, "epsilon of AdamW", low=0)
+    eps: float = param(1e-8, "epsilon of AdamW", low=1e-12)
 
     def init(self, task: Task) -> State:
         return {"text": ops.unit(self.prototype(task))}

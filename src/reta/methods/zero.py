@@ -40,7 +40,7 @@ class Zero(Base):
     text: str = param(
         "first", "text of a class: its first prompt, or all pooled", choices=("first", "pooled")
     )
-    share: float = param(0.3, "share of the views that vote", low=0, high=1, eq="q")
+    share: float = param(0.3, "share of the views that vote", low=0, high=1, eq="q", static=True)
     vote_temperature: float = param(
         0.0, "0 counts votes; the release softens them (fp16 epsilon, 9.77e-4)", low=0
     )
