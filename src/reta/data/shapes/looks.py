@@ -42,8 +42,8 @@ _PHOTO = Look()
 LOOKS: dict[str, Look] = {
     "train": _PHOTO,
     "shapes": _PHOTO,
-    "shapes-a": replace(_PHOTO, size=(0.42, 0.75), turn=((-75.0, -20.0), (20.0, 75.0)), shear=0.28, stretch=0.22,
-                        contrast=(60.0, 200.0), clutter=(3, 7), occluders=(1, 2), busy=0.7, noise=(2.0, 15.0),
+    "shapes-a": replace(_PHOTO, size=(0.5, 0.8), turn=((-50.0, -15.0), (15.0, 50.0)), shear=0.2, stretch=0.18,
+                        contrast=(65.0, 300.0), clutter=(2, 5), occluders=(0, 1), busy=0.45, noise=(0.0, 14.0),
                         light=(0.55, 1.1)),
     "shapes-v2": replace(_PHOTO, knob=((-0.45, -0.1), (1.1, 1.45)), size=(0.46, 0.96), turn=((-40.0, 40.0),),
                          wobble=(0.012, 0.032), contrast=(55.0, 400.0), clutter=(1, 4), busy=0.45, noise=(0.0, 14.0),
