@@ -77,7 +77,7 @@ class Dataset:
     `keys` are unique and stable: views and corruptions are drawn from them. `labels` count from 0 in the order
     of `names`; both may be absent. `templates` holds the templates of each method family, `prompts` sentences
     per class where the set has its own. `version` goes into every result. `partial` says that the set is not
-    complete, `notes` what a person should know, `skipped` which files were not taken for images.
+    complete, `root` is the folder it was found in, `notes` what a person should know, `skipped` which files were not taken for images.
 
     >>> from PIL import Image
     >>> data = Dataset("two", ("a", "b"), [Made(lambda: Image.new("RGB", (8, 8)))] * 2, (0, 1), ("cat", "dog"))

@@ -1,23 +1,17 @@
-"""Sentences per class: CuPL files known by their hash, ImageNet's from clip-benchmark, and suggestions."""
+"""Sentences per class: CuPL files known by their hash, and ImageNet's from clip-benchmark."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from reta.data.catalog import Entry
-from reta.errors import BadInput, MissingData, nearest, require
+from reta.errors import BadInput, MissingData, require
 from reta.templates import read_prompts
-
-FEWEST = 4
 
 
 @dataclass(frozen=True)
@@ -93,44 +87,77 @@ def find(entry: Entry, root: Path) -> Path | None:
     return next((place / name for place in places if (place / name).is_file()), None)
 
 
-@cache
-def grammar() -> dict[str, dict[str, Any]]:
-    """The domains `suggest` knows: shots, links and ends that are combined into sentences."""
-    return tomllib.loads(files("reta.data").joinpath("grammar.toml").read_text(encoding="utf-8"))
+def table(
+    name: str,
+    templates: str = "dpe",
+    sentences: str | None = None,
+    classes: str | None = None,
+    root: Path | None = None,
+) -> dict[str, Any]:
+    """Everything that would be encoded for a data set: {"classes": [{"name", "sentences"}], "prompts": record}.
 
-
-def suggest(names: Sequence[str], domain: str = "photo", n: int = 12) -> dict[str, list[str]]:
-    """Sentences to start from, for people who have no CuPL file: `n` per class (at least 4) from the grammar
-    of a domain. Edit them: what tells your classes apart is worth more than any frame around the name.
-
-    >>> table = suggest(["river", "annual crop"], "satellite", n=4)
-    >>> table["river"][0], len(table["annual crop"])
-    ('a satellite photo of river.', 4)
+    `templates` is a family of the catalog, a set of `reta.templates`, or a template with {}; `sentences` a
+    CuPL-form file, `clip-benchmark`, or `auto` (found below the root; ImageNet's from clip-benchmark).
     """
-    if n < FEWEST:
-        raise BadInput(
-            f"n must be at least {FEWEST}: the methods split a class's sentences into three groups"
+    from reta.templates import class_list, sentences_per_class
+
+    entry = _catalogued(name)
+    names, own = _names_of(name, entry, classes, root)
+    chosen = templates
+    if templates in ("coop", "tpt", "zero-ensemble", "tda", "dpe", "dmn"):
+        chosen = entry.family(templates) if entry is not None else "openai-7"
+    record: dict[str, Any] = {}
+    extra: Mapping[str, Sequence[str]] | None = own
+    if sentences is not None:
+        found = load(_resolved(sentences, entry, root), names, entry)
+        record, extra = found.record(), found.classes
+    elif own:
+        record = {"source": f"{name}'s own"}
+    shared: str | list[str] = [chosen] if isinstance(chosen, str) and "{}" in chosen else chosen
+    made = sentences_per_class(class_list(names), shared, extra)
+    return {
+        "classes": [{"name": n, "sentences": s} for n, s in zip(names, made, strict=True)],
+        "prompts": record,
+    }
+
+
+def _catalogued(name: str) -> Entry | None:
+    from reta.data import catalog
+
+    base, _, variant = name.partition("@")[0].partition(":")
+    return catalog.entry(base, variant) if base in catalog.names() else None
+
+
+def _names_of(
+    name: str, entry: Entry | None, classes: str | None, root: Path | None
+) -> tuple[list[str], Mapping[str, Sequence[str]] | None]:
+    """Class names, and the data's own sentences; ImageNet's names need no images."""
+    from reta.data.names import imagenet_names
+    from reta.data.sources import open as open_data
+    from reta.templates import class_list
+
+    if classes is not None:
+        return class_list(classes), None
+    if entry is not None and entry.subset:
+        return imagenet_names(entry.subset)[: entry.classes], None
+    data = open_data(name, root, allow_partial=True)
+    if not data.names:
+        raise BadInput(f"{name} has no class names: give --classes")
+    return list(data.names), data.prompts
+
+
+def _resolved(sentences: str, entry: Entry | None, root: Path | None) -> str | Path:
+    from reta.data.catalog.locate import default_root
+
+    if sentences != "auto":
+        return sentences
+    if entry is None:
+        raise BadInput("--prompts auto is for sets of the catalog; name your file")
+    found = find(entry, root or default_root())
+    if found is None and entry.cupl.get("file") != "imagenet":
+        wanted = f"CuPL_prompts_{entry.cupl.get('file', entry.name)}.json"
+        raise MissingData(
+            f"{wanted} is not below {root or default_root()}: it is in the repositories of the papers "
+            "(folder gpt3_prompts) and carries no licence, so it does not come with this package"
         )
-    if domain not in grammar():
-        raise BadInput(f"unknown domain {domain!r}: {nearest(domain, grammar())}")
-    frames = _frames(domain)
-    if n > len(frames):
-        raise BadInput(f"the grammar of {domain!r} makes {len(frames)} sentences; ask for no more")
-    clean = list(dict.fromkeys(name.strip().replace("_", " ") for name in names))
-    if not clean or not all(clean):
-        raise BadInput("no class names: give at least one, and none that is empty")
-    return {name: [_fill(frame, name) for frame in frames[:n]] for name in clean}
-
-
-def _frames(domain: str) -> list[str]:
-    """All combinations, in an order that changes every part early."""
-    parts = grammar()[domain]
-    table = [list(parts["shots"]), list(parts["links"]), list(parts["ends"])]
-    combined = list(itertools.product(*(range(len(t)) for t in table)))
-    combined.sort(key=lambda c: ((c[1] - c[0]) % len(table[1]) + (c[2] - c[0]) % len(table[2]), c))
-    return [f"{table[0][a]} {table[1][b]}{table[2][c]}." for a, b, c in combined]
-
-
-def _fill(frame: str, name: str) -> str:
-    article = "an" if name[:1].lower() in "aeiou" else "a"
-    return frame.replace("{a}", f"{article} {name}").replace("{}", name)
+    return found or "clip-benchmark"

@@ -50,6 +50,7 @@ def read_entry(entry: Entry, root: Path) -> tuple[Dataset, set[str]]:
         name=entry.full,
         version=version,
         fixed=True,
+        root=root,
         notes=entry.notes,
         templates={family: tuple(entry.family(family)) for family in entry.templates},
     ), missing
