@@ -54,6 +54,7 @@ class Chains:
             for views in (np.flatnonzero(warped & toned), np.flatnonzero(warped & ~toned)):
                 if len(views):
                     flat.index_add_(0, self._rows(views), self._weighted(views, chain, tables, weight))
+        out.clamp_(max=1)  # the weights sum to one but for rounding
 
     def _blend_still(self, keep: Tensor, tables: Tensor, flat: Tensor) -> None:
         """The base and its unwarped chains, as one table."""

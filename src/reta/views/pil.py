@@ -68,7 +68,7 @@ def augmix(base: Image.Image, draws: Draws, view: int) -> Float32[Tensor, "3 siz
             image = operate(image, OPS[op], amount) if op >= 0 else image
         mixed += float(draws.weight[view, chain]) * tensor(image)
     keep = float(draws.keep[view])
-    return keep * tensor(base) + (1 - keep) * mixed
+    return (keep * tensor(base) + (1 - keep) * mixed).clamp_(max=1)  # the weights sum to one but for rounding
 
 
 def tensor(image: Image.Image) -> Float32[Tensor, "3 height width"]:
