@@ -1,0 +1,114 @@
+"""What ReTA's members learn from one image: the gradient of L = L_ent + lambda_1 L_surr + lambda_2 L_align (Eq. 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from reta.methods import ops
+from reta.methods.alignment import align_grad
+from reta.methods.gaussian import Surrogate, divisor
+from reta.methods.lazy import when
+from reta.methods.reta_fields import Fields
+
+Pull = Callable[[Tensor, Tensor], Tensor]
+
+
+class Cache(NamedTuple):
+    """One unit prototype per class, the mean of its cached images, and which classes have one."""
+
+    visual: Float[Tensor, "classes dim"]
+    held: Bool[Tensor, " classes"]
+    alpha: float | Tensor
+    beta: float | Tensor
+
+    def logits(self, x: Float[Tensor, "*views dim"]) -> Float[Tensor, "*views classes"]:
+        """A(x; F) of the classes that hold something, 0 for the others (Eq. 4)."""
+        return self.held * ops.affinity(x @ self.visual.mT, self.alpha, self.beta)
+
+
+class Seen(NamedTuple):
+    """What is known of an image before anything moves."""
+
+    views: Float[Tensor, "views dim"]
+    x: Float[Tensor, " dim"]
+    entropy: Float[Tensor, ""]
+    label: Int[Tensor, ""]
+    votes: Int[Tensor, " members"]
+    w: Float[Tensor, ""]
+
+
+def entropy_pull(chosen: Int[Tensor, " kept"], logits: Float[Tensor, "kept classes"]) -> Tensor:
+    """d L_ent / d logits of the chosen views: the entropy of their mean probability (Eq. 19)."""
+    return ops.marginal_grad(logits)
+
+
+def objective(
+    fields: Fields,
+    scale: float,
+    text: Float[Tensor, "members classes dim"],
+    seen: Seen,
+    cache: Cache,
+    taught: Bool[Tensor, ""] | None,
+    pull: Pull = entropy_pull,
+) -> Callable[[Float[Tensor, "members classes dim"]], Float[Tensor, "members classes dim"]]:
+    """The gradient of the loss at unit members, as a function of them.
+
+    Which views count is decided once, at `text`. Where `taught` is False, L_surr is left out. `pull` gives
+    the gradient of the first loss with respect to the logits of the views it sees, whose numbers it gets.
+    """
+    center = Surrogate(
+        scale, fields.surr_center, fields.cov, divisor(fields.members, fields.cov_divisor), fields.lambda_surr
+    )
+    chosen, sure, kept = pick(fields, scale, text, seen, cache, center)
+    held = cache.held if fields.align_classes == "cached" else torch.ones_like(cache.held)
+    cached = cache.logits(sure)
+
+    def gradient(t: Tensor) -> Tensor:
+        logits = scale * (sure @ t[-1].mT) + cached
+        last = fields.lambda_ent * scale * (pull(chosen, logits).mT @ sure)
+        every = surrogate(t)
+        if counts(fields.lambda_align):
+            words = t[-1] if fields.align_text == "last" else t.mean(0)
+            align = align_grad(cache.visual, words, held, fields.align_tau, fields.align_symmetric)
+            if fields.align_text == "last":
+                last = last + fields.lambda_align * align
+            else:
+                every = every + fields.lambda_align / fields.members * align
+        return torch.cat([every[:-1], (every[-1] + last)[None]])
+
+    def surrogate(t: Tensor) -> Tensor:
+        if not counts(fields.lambda_surr):
+            return torch.zeros_like(t)
+        if taught is None:
+            return center.grad(t, kept, seen.label)
+        return when(taught, lambda: center.grad(t, kept, seen.label), lambda: torch.zeros_like(t))
+
+    return gradient
+
+
+def counts(weight: float | Tensor) -> bool:
+    """Whether a loss of this weight takes part; a weight that is swept does."""
+    return isinstance(weight, Tensor) or weight > 0
+
+
+def pick(
+    fields: Fields, scale: float, text: Tensor, seen: Seen, cache: Cache, center: Surrogate
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The numbers of the views L_ent sees, their features, and the features L_surr sees."""
+    views, logits = seen.views, None
+    if fields.ent_views == "topq" or fields.surr_views == "confident":
+        logits = scale * (views @ text[-1].mT) + cache.logits(views)
+    chosen, sure = torch.zeros_like(seen.label).reshape(1), seen.x[None]
+    if fields.ent_views == "topq" and logits is not None:
+        chosen = ops.confident(logits, fields.share)
+        sure = views[chosen]
+    if fields.surr_views == "refined" and counts(fields.lambda_surr):
+        logits = center.logits(text, views, seen.label)
+    if logits is None:
+        return chosen, sure, sure
+    return chosen, sure, views[ops.confident(logits, fields.surr_q)]

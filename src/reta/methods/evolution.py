@@ -1,0 +1,96 @@
+"""How ReTA's text members move: AdamW on residuals for one image, a progressive mean for all that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from reta.methods import ops
+
+BETA1, BETA2 = 0.9, 0.999
+ROWS = 512
+Gradient = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """`steps` of AdamW on the residuals r of unit(base + r) (Eq. 16), in closed form: no optimiser, no autograd.
+
+    The first step from r = 0 is -lr g / (|g| + eps) and weight decay does nothing there; the moments start
+    anew for every image. "shared" residuals are one per class, moved by all its members together.
+    """
+
+    steps: int
+    lr: float | Tensor
+    eps: float | Tensor
+    weight_decay: float | Tensor
+    shared: bool = False
+    adam_state: str = "exact"
+
+    def move(
+        self,
+        base: Float[Tensor, "members classes dim"],
+        text: Float[Tensor, "members classes dim"],
+        start: Float[Tensor, "members classes dim"] | None,
+        gradient: Gradient,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The moved members, and the residuals if they had a `start`.
+
+        `text` is unit(base + start), and `gradient` is dL/dt at unit members.
+        """
+        if self.steps == 1 and start is None and not self.shared:
+            return self._leap(base, gradient(text)), None
+        r = torch.zeros_like(base) if start is None else start
+        r = self._walk(base, text, r, gradient)
+        return ops.unit(base + r), None if start is None else r
+
+    def _leap(self, base: Tensor, grad: Tensor) -> Tensor:
+        """One step from r = 0, a block of rows at a time so that a CPU's cache holds it."""
+        size = ROWS if base.device.type == "cpu" else base[..., 0].numel()
+        rows = zip(base.flatten(0, 1).split(size), grad.flatten(0, 1).split(size), strict=True)
+        moved = [ops.unit(b + self._first(tangent(b, g))) for b, g in rows]
+        return (moved[0] if len(moved) == 1 else torch.cat(moved)).reshape(base.shape)
+
+    def _walk(self, base: Tensor, text: Tensor, r: Tensor, gradient: Gradient) -> Tensor:
+        """The residuals after AdamW as torch.optim has it."""
+        m = v = torch.zeros_like(base)
+        for k in range(1, self.steps + 1):
+            g = tangent(base + r, gradient(text))
+            if self.shared:
+                g = g.sum(0, keepdim=True).expand_as(base)
+            m = BETA1 * m + (1 - BETA1) * g
+            v = self._held(BETA2 * v + (1 - BETA2) * g.square())
+            scaled = (m / (1 - BETA1**k)) / ((v / (1 - BETA2**k)).sqrt() + self.eps)
+            r = r * (1 - self.lr * self.weight_decay) - self.lr * scaled
+            text = ops.unit(base + r)
+        return r
+
+    def _first(self, g: Tensor) -> Tensor:
+        step = ops.adam_step if self.adam_state == "exact" else ops.adam_step_fp16
+        return step(g, self.lr, self.eps)
+
+    def _held(self, v: Tensor) -> Tensor:
+        """The second moment as it is stored."""
+        return v.half().to(v.dtype) if self.adam_state == "fp16" else v
+
+
+def tangent(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
+    """The gradient at `x`, of rows that are not zero, of a function whose gradient at unit(x) is `grad`."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    along = (x * grad).sum(-1, keepdim=True) / length.square()
+    return torch.addcmul(grad, x, along, value=-1) / length
+
+
+def evolve(
+    text: Float[Tensor, "members classes dim"],
+    moved: Float[Tensor, "members classes dim"],
+    past: Float[Tensor, ""],
+    normalise: bool,
+) -> Float[Tensor, "members classes dim"]:
+    """The progressive mean of the members, `past` earlier ones against the new one (Eq. 17)."""
+    mean = torch.lerp(moved, text, past / (past + 1))
+    return ops.unit(mean) if normalise else mean

@@ -1,0 +1,142 @@
+"""The text subspace an image is projected to before the committee votes: singular, principal or discriminant axes."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from reta.methods.lazy import when
+
+BLOCK = 4096
+RIDGE = 1e-3
+ROUNDS = 3
+
+
+def basis(
+    text: Float[Tensor, "members classes dim"], rank: int, projection: str
+) -> Float[Tensor, "rank dim"]:
+    """At most `rank` orthonormal axes of the text embeddings (Eq. 6), fewer when the text spans fewer.
+
+    "svd": right singular vectors of all rows; "pca": of the centred rows; "lda": directions that separate
+    the classes, the members of a class being its samples. The shape depends only on shapes; axes the text
+    does not span are zero rows.
+    """
+    if projection == "lda":
+        return discriminants(text, rank)
+    rows = rows_of(text, projection)
+    return leading(eigenvectors(gram(rows)), rows, rank)
+
+
+def rows_of(text: Float[Tensor, "members classes dim"], projection: str) -> Float[Tensor, "rows dim"]:
+    """The embeddings as rows, centred for principal components."""
+    rows = text.flatten(0, 1)
+    return rows - rows.mean(0) if projection == "pca" else rows
+
+
+def gram(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "small small"]:
+    """The smaller of the two Gram matrices: its eigenvectors give the singular ones with no full SVD."""
+    tall = rows if len(rows) > rows.shape[-1] else rows.mT
+    return sum((block.mT @ block for block in tall.split(BLOCK)), start=rows.new_zeros(()))
+
+
+def eigenvectors(matrix: Float[Tensor, "small small"]) -> Float[Tensor, "small small"]:
+    """The eigenvectors of a symmetric matrix, in columns."""
+    return signed(torch.linalg.eigh(matrix)[1], 0)
+
+
+def signed(axes: Tensor, dim: int) -> Tensor:
+    """Axes whose largest entry is positive, so that the same text gives the same numbers."""
+    negative = axes.gather(dim, axes.abs().argmax(dim, keepdim=True)) < 0
+    return torch.where(negative, -axes, axes)
+
+
+def leading(
+    vectors: Float[Tensor, "small small"], rows: Float[Tensor, "rows dim"], rank: int
+) -> Float[Tensor, "rank dim"]:
+    """The right singular vectors of `rows` that belong to the largest eigenvalues of their Gram matrix."""
+    lengths = (rows.mT @ vectors if len(rows) <= rows.shape[-1] else rows @ vectors).square().sum(0)
+    values, order = lengths.sort(descending=True, stable=True)
+    values, chosen = values[:rank], vectors[:, order[:rank]]
+    axes = chosen.mT
+    if len(rows) <= rows.shape[-1]:
+        axes = (chosen / values.clamp_min(torch.finfo(values.dtype).tiny).sqrt()).mT @ rows
+    spanned = (values > _noise(rows) * values[0])[:, None]
+    return signed(torch.where(spanned, axes, torch.zeros_like(axes)), 1)
+
+
+def _noise(rows: Tensor) -> float:
+    """Squared singular values below this share of the largest are rounding, not text."""
+    eps = torch.finfo(rows.dtype).eps
+    return max((max(rows.shape) * eps) ** 2, 100 * eps)
+
+
+def follow(
+    vectors: Float[Tensor, "small small"],
+    old: Float[Tensor, "rank dim"],
+    rows: Float[Tensor, "rows dim"],
+    rank: int,
+    changed: Bool[Tensor, ""],
+) -> tuple[Tensor, Tensor]:
+    """Eigenvectors and axes of a text that may have changed a little.
+
+    On a CPU they are computed anew if it has. A CUDA graph can neither ask nor decompose: there the old
+    eigenvectors are turned until they fit, in matrix products alone.
+    """
+
+    def fresh() -> tuple[Tensor, Tensor]:
+        matrix = gram(rows)
+        turned = turn(vectors, matrix) if rows.is_cuda else eigenvectors(matrix)
+        return turned, leading(turned, rows, rank)
+
+    vectors, old = when(changed, fresh, (vectors, old))
+    return vectors, old
+
+
+def turn(
+    vectors: Float[Tensor, "small small"], matrix: Float[Tensor, "small small"], rounds: int = ROUNDS
+) -> Float[Tensor, "small small"]:
+    """Turn nearly right eigenvectors of a symmetric matrix into right ones.
+
+    Every round turns all pairs at once by the angle that would make the pair orthogonal under the matrix,
+    were it alone (Jacobi), and makes the columns orthonormal again (Newton-Schulz); the error is squared.
+    """
+    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    upper = torch.ones_like(matrix).triu(1)
+    for _ in range(rounds):
+        inner = vectors.mT @ matrix @ vectors
+        values = inner.diagonal()
+        gap = values[:, None] - values
+        side = torch.where(gap == 0, upper - upper.mT, gap.sign())
+        pairs = inner - inner.diagonal().diag_embed()
+        tangents = -2 * pairs / (gap + side * (gap.square() + 4 * pairs.square()).sqrt() + eye)
+        vectors = vectors @ (eye + tangents)
+        for _ in range(2):
+            vectors = vectors @ (1.5 * eye - 0.5 * vectors.mT @ vectors)
+    return vectors
+
+
+def discriminants(text: Float[Tensor, "members classes dim"], rank: int) -> Float[Tensor, "rank dim"]:
+    """Orthonormal axes spanning the leading linear discriminants.
+
+    With fewer members than dimensions the scatter within classes is singular, so a little of the total
+    scatter is added to it on the diagonal.
+    """
+    mean = text.mean(0)
+    inner = _scatter((text - mean).flatten(0, 1))
+    outer = len(text) * _scatter(mean - mean.mean(0))
+    ridge = RIDGE * (inner + outer).diagonal().mean()
+    eye = torch.eye(text.shape[-1], dtype=text.dtype, device=text.device)
+    factor = torch.linalg.cholesky(inner + ridge * eye)
+    half = torch.linalg.solve_triangular(factor, outer, upper=False)
+    white = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    values, vectors = torch.linalg.eigh((white + white.mT) / 2)
+    keep = min(rank, text.shape[1] - 1, text.shape[-1])
+    axes = torch.linalg.solve_triangular(factor.mT, vectors.flip(-1)[:, :keep], upper=True)
+    spanned = (values.flip(-1)[:keep] > _noise(mean) * values[-1])[:, None]
+    rows = torch.linalg.qr(axes)[0].mT
+    return torch.where(spanned, rows, torch.zeros_like(rows))
+
+
+def _scatter(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "dim dim"]:
+    return sum((block.mT @ block for block in rows.split(BLOCK)), start=rows.new_zeros(()))
