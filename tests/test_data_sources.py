@@ -421,8 +421,24 @@ def test_corruption_syntax(tmp_path):
     odd = tmp_path / "me@home-3"
     put(odd / "x.png", 1)
     assert split_corruption(str(odd)) == (str(odd), None) and len(reta.data.open(odd)) == 1
-    with pytest.raises(BadInput, match="written name@kind-severity"):
-        split_corruption("shapes@fog")
+    for wrong, message in (
+        ("shapes@fog", "written name@"),
+        ("shapes@fogg-3", "'fog'"),
+        ("shapes@fog-6", "1 to 5"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            reta.data.open(wrong)
+
+
+def test_corrupted_sets_of_every_kind(photos):
+    clean, foggy = reta.data.open(photos), reta.data.open(f"{photos}@contrast-5")
+    assert foggy.keys == clean.keys and foggy.labels == clean.labels and foggy.name == "photos@contrast-5"
+    assert foggy.version == "folder contrast-5 seed 0" and foggy.fingerprint != clean.fingerprint
+    assert foggy.image(2).tobytes() == reta.data.open(f"{photos}@contrast-5").image(2).tobytes()
+    noisy = [reta.data.open(f"{photos}@gaussian_noise-5", seed=s).image(0).tobytes() for s in (0, 0, 1)]
+    assert noisy[0] == noisy[1] != noisy[2]
+    world = reta.data.open("shapes@jpeg_compression-5", n=2)
+    assert world.image(0).tobytes() != reta.data.open("shapes", n=2).image(0).tobytes() and world.fixed
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,17 +65,18 @@ def open(
 
 
 def split_corruption(text: str) -> tuple[str, tuple[str, int] | None]:
-    """`name@fog-3` -> the name and the corruption; a path that has such a name itself is left alone.
+    """`name@fog-3` -> the name and the corruption; a path that has an @ itself is left alone.
 
     >>> split_corruption("dtd@fog-3"), split_corruption("dtd")
     (('dtd', ('fog', 3)), ('dtd', None))
     """
-    match = re.fullmatch(r"(.+)@([a-z_]+)-(\d+)", text)
-    if match is None or Path(text).exists():
-        if "@" in text and not Path(text).exists():
-            raise BadInput(f"{text!r}: a corruption is written name@kind-severity, such as shapes@fog-3")
+    if "@" not in Path(text).name or Path(text).exists():
         return text, None
-    return match[1], (match[2], int(match[3]))
+    from reta.data import corruptions
+
+    found = corruptions.parse(text)
+    assert found.corruption is not None
+    return found.base, (found.corruption, found.severity)
 
 
 def _open(
