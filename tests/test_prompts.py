@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from reta.backbone.layout import place
 from reta.errors import BadInput
 from reta.prompts import PromptedText
 from tests.tiny import FAMILIES
@@ -218,6 +219,14 @@ def test_duplicate_names_and_one_class(tiny_model):
     assert torch.allclose(features[0], features[2], atol=1e-6)
     one = PromptedText(tiny_model("vit"), ["cat"])
     assert torch.allclose(one.features(one.context)[0], features[0], atol=1e-6)
+
+
+def test_a_context_that_runs_into_a_name():
+    """A tokenizer may join the end of a context with a name; then there are no rows to replace."""
+    rows = torch.tensor([[9, 1, 2, 8, 0], [9, 8, 0, 0, 0], [9, 5, 8, 0, 0], [9, 1, 2, 4, 8], [9, 1, 7, 8, 0]])
+    assert place(rows[:3], rows[3:4], "on a", ["cat"]) == (1, 2)
+    with pytest.raises(BadInput, match="reads the context 'on a' differently before 'nt': end it in a word"):
+        place(rows[:3], rows[3:], "on a", ["cat", "nt"])
 
 
 class Foreign:

@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 
 import open_clip
+import timm
 import torch
 from safetensors.torch import save_file
+from timm.models.eva import Eva
 
 from reta.backbone import OpenClip, load
 
@@ -50,10 +52,10 @@ CONFIGS: dict[str, dict] = {
     "eva02": {
         "embed_dim": 24,
         "vision_cfg": {
-            "image_size": 224,
-            "timm_model_name": "eva02_tiny_patch14_224",
+            "image_size": 28,
+            "timm_model_name": "eva02_test_patch14_28",
             "timm_pool": "token",
-            "timm_proj": "linear",
+            "timm_proj": None,
         },
         "text_cfg": TEXT,
         "custom_text": True,
@@ -100,6 +102,24 @@ CONFIGS: dict[str, dict] = {
 FAMILIES = tuple(CONFIGS)
 
 
+@timm.models.register_model
+def eva02_test_patch14_28(num_classes: int, global_pool: str, **_) -> Eva:
+    """timm's EVA02, smaller than any it lists."""
+    return Eva(
+        img_size=28,
+        patch_size=14,
+        embed_dim=32,
+        depth=2,
+        num_heads=2,
+        mlp_ratio=8 / 3,
+        swiglu_mlp=True,
+        use_rot_pos_emb=True,
+        ref_feat_shape=(2, 2),
+        num_classes=num_classes,
+        global_pool=global_pool,
+    )
+
+
 def tokenizer(folder: Path) -> None:
     """A word tokenizer as SigLIP's: no begin token, an end token, padding behind it."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -130,7 +150,7 @@ def write(folder: Path, family: str, seed: int = 0) -> Path:
     model = module(**config).eval()
     for name, value in model.named_parameters():
         if value.ndim > 1:
-            value.copy_(torch.randn_like(value) * (0.5 if "embedding" in name else value.shape[-1] ** -0.5))
+            value.copy_(torch.randn_like(value) * (0.5 if "embedding" in name else value[0].numel() ** -0.5))
     weights = {k: v.contiguous().clone() for k, v in model.state_dict().items()}
     save_file(weights, folder / "open_clip_model.safetensors")
     return folder

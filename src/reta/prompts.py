@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from reta import state
 from reta.backbone import Backbone, OpenClip
+from reta.backbone.layout import Block, blocks, place
 from reta.errors import BadInput, BadState
-
-LAYOUTS = ("packed", "cut", "full")
-ROW = 256  # tokens of a packed row: longer ones lose to attention between texts that do not see each other
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some classes, laid out for one pass through the text tower."""
-
-    classes: Int[Tensor, " classes"]
-    tokens: Int[Tensor, "rows length"]
-    positions: Int[Tensor, " length"] | None = None
-    seen: Bool[Tensor, "length length"] | None = None
-    ends: Int[Tensor, " classes"] | None = None
 
 
 class PromptedText:
@@ -71,46 +57,15 @@ class PromptedText:
             raise BadInput(f"memory must be a positive number of GiB, not {memory}")
         self.model, self.tower, self.dim = model, model.tower, model.dim
         words = " ".join(["x"] * context) if isinstance(context, int) else context.strip()
-        tokens = self.tower.tokens([f"{words} {name.strip()}{suffix}" for name in names])
-        self.start, self.length = _place(self.tower.tokens([words, "x", "a"]), tokens, words, names)
+        prompts = [f"{words} {name.strip()}{suffix}" for name in names]
+        probes, tokens = self.tower.tokens([words, "", "x", *prompts]).tensor_split([3])
+        self.start, self.length = place(probes, tokens, words, names)
         rows = self.tower.embedding(tokens[0, self.start : self.start + self.length])
         self.context: Float[Tensor, "tokens width"] = rows.detach().clone()
         self.names = tuple(names)
-        self.layout = self._layout(layout)
         self.limit = max(1, int(memory * 2**30 / self.tower.bytes_per_token))
-        self.blocks = list(self._blocks(tokens))
+        self.blocks = blocks(self.tower, tokens, layout, self.start + self.length, self.limit)
         self._order = torch.cat([block.classes for block in self.blocks]).argsort()
-
-    def _layout(self, layout: str) -> str:
-        best = LAYOUTS.index(self.tower.exact)
-        if layout == "auto":
-            return self.tower.exact
-        if layout not in LAYOUTS or LAYOUTS.index(layout) < best:
-            exact = ", ".join(LAYOUTS[best:])
-            raise BadInput(f"layout {layout!r} is not exact for {self.model.name}: auto, {exact}")
-        return layout
-
-    def _blocks(self, tokens: Tensor) -> Iterator[Block]:
-        """Classes of about the same length together, as many as fit."""
-        lengths = self.tower.lengths(tokens)
-        lengths = lengths if self.layout != "full" else torch.full_like(lengths, tokens.shape[1])
-        order = lengths.argsort(stable=True)
-        shared = self.start + self.length if self.layout == "packed" else 0
-        room = min(self.limit, ROW) if self.layout == "packed" else self.limit
-        pending: list[int] = []
-        for place, size in zip(order.tolist(), lengths[order].tolist(), strict=True):
-            cost = sum(int(lengths[i]) - shared for i in pending) if shared else len(pending) * size
-            if pending and shared + cost + size - shared > room:
-                yield self._block(pending, tokens, lengths)
-                pending = []
-            pending.append(place)
-        yield self._block(pending, tokens, lengths)
-
-    def _block(self, classes: list[int], tokens: Tensor, lengths: Tensor) -> Block:
-        index = torch.tensor(classes, device=tokens.device)
-        if self.layout != "packed":
-            return Block(index, tokens[index, : int(lengths[index].max())])
-        return _pack(index, tokens, lengths, self.start + self.length)
 
     def features(self, context: Float[Tensor, "*batch tokens width"]) -> Float[Tensor, "*batch classes dim"]:
         """Unit class features, differentiable in `context`.
@@ -209,43 +164,6 @@ class PromptedText:
         size = rows.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
         size = size if self.model.precision == "fp16" else torch.ones_like(size)
         return rows / size, size
-
-
-def _place(probes: Tensor, tokens: Tensor, context: str, names: Sequence[str]) -> tuple[int, int]:
-    """Where the context starts, and how many tokens it has, told from the tokens alone.
-
-    Two different words that share their first token show a begin token; the context alone and the context
-    before a name agree up to where the context ends.
-    """
-    alone, first, second = probes
-    start = int(first[0] == second[0])
-    same = (tokens == alone).int().cumprod(dim=1).sum(dim=1)
-    length = int(same.max()) - start
-    if length < 1:
-        raise BadInput(f"a context needs at least one word, not {context!r}")
-    if start + length >= tokens.shape[1] - 1:
-        raise BadInput(f"{length} context tokens leave no room for a name in {tokens.shape[1]} positions")
-    odd = (same != same.max()).nonzero()
-    if len(odd):
-        name = names[int(odd[0])]
-        raise BadInput(
-            f"the tokenizer reads the context {context!r} differently before {name!r}: end it in a word"
-        )
-    return start, length
-
-
-def _pack(classes: Tensor, tokens: Tensor, lengths: Tensor, shared: int) -> Block:
-    """One row: the shared beginning, then the rest of every prompt, each seeing the beginning and itself."""
-    rests = [tokens[i, shared:n] for i, n in zip(classes.tolist(), lengths[classes].tolist(), strict=True)]
-    sizes = torch.tensor([len(rest) for rest in rests], device=tokens.device)
-    owner = torch.repeat_interleave(torch.arange(1, len(rests) + 1, device=tokens.device), sizes)
-    owner = torch.cat([owner.new_zeros(shared), owner])
-    offsets = [torch.arange(shared, shared + len(rest), device=tokens.device) for rest in rests]
-    positions = torch.cat([torch.arange(shared, device=tokens.device), *offsets])
-    earlier = positions[:, None] >= positions[None, :]
-    seen = earlier & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
-    row = torch.cat([tokens[classes[0], :shared], *rests])[None]
-    return Block(classes, row, positions, seen, shared + sizes.cumsum(0) - 1)
 
 
 class Start(NamedTuple):

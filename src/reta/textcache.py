@@ -8,15 +8,17 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from reta import state
-from reta.backbone import Backbone
 from reta.errors import BadState, RetaError
+
+if TYPE_CHECKING:
+    from reta.backbone import Backbone
 
 log = logging.getLogger("reta")
 

@@ -1,0 +1,172 @@
+"""What each exact shortcut of differentiable prompts saves, against the plain published procedure.
+
+    python benchmarks/prompts.py [--full] [--out results/speed/prompts.json]
+
+Plain: every class as a row of 77 tokens and one autograd graph over all of them. Text tower of the size of
+ViT-B/16's (12 layers of width 512), random weights, fp32, one thread, processor time. `--full` adds 1000
+classes; there the plain graph would need some 25 GB, so it is made and used 50 classes at a time, without
+recomputation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import normalize
+
+import reta
+from reta import state as states
+from reta.backbone import OpenClip
+from reta.prompts import PromptedText
+
+CONFIG = {
+    "embed_dim": 512,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12},
+    "quick_gelu": True,
+}
+
+
+def tower() -> OpenClip:
+    """A model with the text tower of CLIP ViT-B/16, random weights and hardly any image tower."""
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        config, weights = Path(folder) / "tower.json", Path(folder) / "tower.safetensors"
+        config.write_text(json.dumps(CONFIG))
+        module = open_clip.CLIP(**CONFIG)
+        save_file({k: v.contiguous() for k, v in module.state_dict().items()}, weights)
+        model = reta.load(str(config), weights=weights, device="cpu")
+    assert isinstance(model, OpenClip)
+    return model
+
+
+def plain(module: Any, tokens: Tensor, context: Tensor) -> Tensor:
+    """Prompt features as the published code computes them."""
+    x = module.token_embedding(tokens)
+    x = torch.cat([x[:, :1], context.expand(len(tokens), -1, -1), x[:, 1 + len(context) :]], dim=1)
+    x = module.transformer(x + module.positional_embedding, attn_mask=module.attn_mask)
+    x = module.ln_final(x)[torch.arange(len(tokens)), tokens.argmax(-1)]
+    return normalize(x @ module.text_projection, dim=-1)
+
+
+class Plain:
+    """The published procedure: features, and gradients through one graph (or through `chunk` classes a time)."""
+
+    def __init__(self, model: OpenClip, names: list[str], chunk: int):
+        self.module = model.module
+        self.tokens = model.tower.tokens([f"a photo of a {name}." for name in names]).split(chunk)
+
+    def features(self, context: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.cat([plain(self.module, tokens, context) for tokens in self.tokens])
+
+    def gradient(self, context: Tensor, cotangent: Tensor) -> Tensor:
+        grad = torch.zeros_like(context)
+        for tokens, wanted in zip(self.tokens, cotangent.split(len(self.tokens[0])), strict=True):
+            leaf = context.clone().requires_grad_()
+            grad += torch.autograd.grad(plain(self.module, tokens, leaf), leaf, wanted)[0]
+        return grad
+
+
+def timed(call: Callable[[], Tensor], repeats: int) -> tuple[float, Tensor]:
+    """The best processor time of a few calls, and the result."""
+    spent, result = [], torch.empty(0)
+    for _ in range(repeats):
+        began = time.process_time()
+        result = call()
+        spent.append(time.process_time() - began)
+    return min(spent), result
+
+
+class Ours:
+    """The same with one of the shortcuts."""
+
+    def __init__(self, model: OpenClip, names: list[str], layout: str):
+        self.prompts = PromptedText(model, names, layout=layout)
+        self.gradient = self.prompts.vjp
+
+    def features(self, context: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.prompts.features(context)
+
+
+def compare(model: OpenClip, classes: int, repeats: int) -> list[dict[str, Any]]:
+    """One row per thing done and way to do it; every way must give what the plain one gives."""
+    names = open_clip.IMAGENET_CLASSNAMES[:classes]
+    old, cut, packed = Plain(model, names, 50), Ours(model, names, "cut"), Ours(model, names, "packed")
+    x, cotangent = packed.prompts.context, torch.randn(classes, model.dim)
+    pull = packed.prompts.pullback(x)[1]
+    ways: dict[str, dict[str, Callable[[], Tensor]]] = {
+        "features": {
+            "plain, 77 tokens": lambda: old.features(x),
+            "cut to the longest prompt": lambda: cut.features(x),
+            "packed: shared prefix": lambda: packed.features(x),
+        },
+        "gradient": {
+            "plain, 77 tokens, one graph": lambda: old.gradient(x, cotangent),
+            "cut, vjp": lambda: cut.gradient(x, cotangent),
+            "packed, vjp": lambda: packed.gradient(x, cotangent),
+            "packed, pullback: first forward shared": lambda: pull(cotangent),
+        },
+    }
+    rows = [row for what, calls in ways.items() for row in race(classes, what, calls, repeats)]
+    plain_step = sum(row["seconds"] for row in rows if row["how"].startswith("plain"))
+    quick_step = rows[2]["seconds"] + rows[-1]["seconds"]
+    return [
+        *rows,
+        line(classes, "tuning step", "plain: gradient, features", plain_step, plain_step),
+        line(classes, "tuning step", "packed: pullback, features", quick_step, plain_step),
+    ]
+
+
+def race(
+    classes: int, what: str, calls: dict[str, Callable[[], Tensor]], repeats: int
+) -> Iterator[dict[str, Any]]:
+    """Time each way; the first is the reference for results and ratios."""
+    base, wanted = 0.0, torch.empty(0)
+    for how, call in calls.items():
+        spent, result = timed(call, repeats if base else 1)
+        base, wanted = (base, wanted) if base else (spent, result)
+        if (result - wanted).abs().max() > 1e-3 * wanted.abs().max():
+            raise SystemExit(f"{how}: another result than the plain way: no comparison")
+        yield line(classes, what, how, spent, base)
+
+
+def line(classes: int, what: str, how: str, spent: float, base: float) -> dict[str, Any]:
+    print(f"{classes:5} classes  {what:12} {how:40} {spent:8.3f} s  {base / spent:6.1f} x", flush=True)
+    row = {"classes": classes, "what": what, "how": how}
+    return row | {"seconds": round(spent, 4), "ratio": round(base / spent, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--full", action="store_true", help="also 1000 classes (some ten minutes)")
+    parser.add_argument("--out", type=Path, help="write the rows there as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = tower()
+    rows = compare(model, 40, 3)
+    if options.full:
+        rows += compare(model, 1000, 1)
+    if options.out:
+        machine = {"torch": torch.__version__, "python": platform.python_version(), "threads": 1}
+        body = {"what": "differentiable prompts", "reta": reta.__version__, **machine, "rows": rows}
+        with states.atomic(options.out) as temporary:
+            temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
