@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reta import data as data
     from reta import methods as methods
     from reta.backbone import load as load
     from reta.checks import check_method as check_method
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "methods": "reta.methods",
+    "data": "reta.data",
     "load": "reta.backbone:load",
     "Task": "reta.task:Task",
     "Sample": "reta.sample:Sample",

@@ -39,12 +39,25 @@ def views_of(task: Task, n: int = LENGTH, views: int = VIEWS, seed: int = 1) -> 
     return unit(image[:, None] + 0.1 * torch.randn(n, views, task.dim, generator=g))
 
 
+def sample_of(method: Method, task: Task, row: Tensor) -> Sample:
+    """A sample with all that the method asks for; a second model sees what the first one sees."""
+    row = row[: method.views]
+    if not method.needs & {"reward", "pixels"}:
+        return Sample(row)
+    pixels = None
+    if "pixels" in method.needs and task.model is not None:
+        size = task.model.preprocess.size
+        g = torch.Generator().manual_seed(int(row.abs().sum() * 1e4))
+        pixels = torch.rand(len(row), 3, size, size, generator=g)
+    return Sample(row, row, pixels)
+
+
 def follow(method: Method, task: Task, views: Tensor) -> tuple[list[Output], states.State]:
     """Run step by step, every state left to itself."""
     state, outputs = method.init(task), []
     with torch.no_grad():
         for row in views:
-            output, state = method.step(task, state, Sample(row[: method.views]))
+            output, state = method.step(task, state, sample_of(method, task, row))
             outputs.append(output)
     return outputs, state
 
@@ -115,7 +128,7 @@ def check_input_is_left_alone(method: Method, task: TaskOf) -> None:
     for row in views_of(this):
         before, seen, prompts = states.digest(state), row.clone(), this.prompts.clone()
         with torch.no_grad():
-            _, new = method.step(this, state, Sample(row[: method.views]))
+            _, new = method.step(this, state, sample_of(method, this, row))
         ensure(states.digest(state) == before, "step changed the state it was given")
         ensure(
             torch.equal(row, seen) and torch.equal(this.prompts, prompts), "step changed its sample or task"
@@ -141,7 +154,7 @@ def check_state_does_not_grow(method: Method, task: TaskOf) -> None:
     shape = {k: (v.shape, v.dtype) for k, v in state.items()}
     for row in views_of(this):
         with torch.no_grad():
-            state = method.step(this, state, Sample(row[: method.views]))[1]
+            state = method.step(this, state, sample_of(method, this, row))[1]
         now = {k: (v.shape, v.dtype) for k, v in state.items()}
         ensure(now == shape, f"the state changed its keys, shapes or types: {now} was {shape}")
 
@@ -198,7 +211,7 @@ def check_one_two_and_equal_classes(method: Method, task: TaskOf) -> None:
         this.sentences[:1] * 2,
         this.model,
         this.reward,
-    )  # noqa: E501
+    )
     for output in follow(method, twin, views_of(twin))[0]:
         ensure(torch.isfinite(output.probs).all(), "not finite with two classes of one name")
 

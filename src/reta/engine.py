@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from reta.sample import Output, Sample
 from reta.task import Task
 
 CHUNK = 256
+TOGETHER = 8
 
 
 @dataclass
@@ -124,13 +126,18 @@ def run(
     state = method.init(task) if state is None else {k: v.clone().to(where) for k, v in state.items()}
     total = len(order) if order is not None else len(views) if hasattr(views, "__len__") else None
     out = Collector()
+    stream = track(samples(method, task, views, reward, order), total, progress)
     with torch.no_grad(), donated():
-        for sample in track(samples(method, task, views, reward, order), total, progress):
-            if sample is None:
-                out.add(None)
-                continue
-            answer, state = take(state, sample)
-            out.add(answer)
+        if hasattr(method, "many") and method.episodic:
+            for group in groups(stream, TOGETHER):
+                for answer in side_by_side(method, task, group):
+                    out.add(answer)
+        else:
+            for sample in stream:
+                answer = None
+                if sample is not None:
+                    answer, state = take(state, sample)
+                out.add(answer)
     probs, info, valid = out.rows(len(task))
     if labels is not None:
         labels = torch.as_tensor(labels).cpu()
@@ -160,6 +167,31 @@ def stepper(
         return graph(sample), graph.state
 
     return take
+
+
+def groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """The items in lists of `size`, the last one shorter."""
+    iterator = iter(items)
+    while group := list(itertools.islice(iterator, size)):
+        yield group
+
+
+def side_by_side(method: Any, task: Task, group: list[Sample | None]) -> Iterator[Output | None]:
+    """An episodic method that can take several images at once, `many`; the answers are those of single steps."""
+    good = [s for s in group if s is not None]
+    alike = len({(s.views.shape, s.reward is None, s.pixels is None) for s in good}) == 1
+    if not alike or any(s.pixels is not None for s in good):
+        yield from (None if s is None else method.step(task, {}, s)[0] for s in group)
+        return
+    reward = None if good[0].reward is None else torch.stack([s.reward for s in good if s.reward is not None])
+    out = method.many(task, torch.stack([s.views for s in good]), reward)
+    rows = iter(range(len(good)))
+    for sample in group:
+        if sample is None:
+            yield None
+        else:
+            i = next(rows)
+            yield Output(out.probs[i], {k: v[i] for k, v in out.info.items()})
 
 
 def samples(

@@ -56,7 +56,8 @@ class Stream:
 
     `adapt` answers and moves the state, `classify` gives the same answer and leaves the state alone. Views
     are drawn from `seed` and the image's key (by default a hash of its pixels), so the same image always
-    gets the same views.
+    gets the same views. `reward` is a second model for methods that ask for one, `extra` a source of generated
+    views for those that have room for them (`reta.views.extra`).
 
     >>> import reta
     >>> model = reta.load("reta-mini")
@@ -66,13 +67,22 @@ class Stream:
     True
     """
 
-    def __init__(self, model: Any, task: Task, method: Method, *, seed: int = 0, reward: Any = None):
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        method: Method,
+        *,
+        seed: int = 0,
+        reward: Any = None,
+        extra: views.extra.Source | None = None,
+    ):
         if "reward" in method.needs and (reward is None or task.reward is None):
             raise BadInput(
                 f"{type(method).__name__} asks for a second model: Stream(..., reward=model2), with the task "
                 "built by Task.build(..., reward=model2)"
             )
-        self.model, self.method, self.seed, self.reward = model, method, seed, reward
+        self.model, self.method, self.seed, self.reward, self.extra = model, method, seed, reward, extra
         self.task = task.to(model.device)
         self.seen = 0
         self.state = method.init(self.task)
@@ -92,6 +102,10 @@ class Stream:
             interpolation=pre.interpolation,
             resize_mode=pre.resize_mode,
         )
+        room = getattr(self.method, "generated", 0)
+        if self.extra is not None and room:
+            made = views.extra.square(self.extra.pictures(picture, key, room), pre.size)
+            pixels = torch.cat([pixels[: self.method.views - room], made])
         with torch.no_grad():
             second = None if self.reward is None else self.reward.images(pixels)
             return Sample(

@@ -32,6 +32,8 @@ METHODS = {
     "tpt": "reta.methods.tpt:TPT",
     "difftpt": "reta.methods.difftpt:DiffTPT",
     "rlcf": "reta.methods.rlcf:RLCF",
+    "rlcf-tune": "reta.methods.rlcf_tune:RLCFTune",
+    "rlcf-momentum": "reta.methods.rlcf_tune:RLCFMomentum",
 }
 
 

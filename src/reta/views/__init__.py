@@ -18,6 +18,7 @@ from torch import Tensor
 from reta import images as decoding
 from reta.errors import BadInput, nearest
 from reta.views import batched, pil
+from reta.views import extra as extra
 from reta.views.fit import MODES
 from reta.views.params import AREA, Draws, draw
 
