@@ -49,5 +49,6 @@ LOOKS: dict[str, Look] = {
                          wobble=(0.012, 0.032), contrast=(55.0, 400.0), clutter=(1, 4), busy=0.45, noise=(0.0, 14.0),
                          palette="pastel"),
     "shapes-r": replace(_PHOTO, style="rendition", size=(0.62, 0.92), turn=((-20.0, 20.0),), wobble=(0.0, 0.03)),
-    "shapes-sketch": replace(_PHOTO, style="sketch", size=(0.6, 0.92), turn=((-20.0, 20.0),), wobble=(0.01, 0.035)),
+    "shapes-sketch": replace(_PHOTO, style="sketch", knob=((-0.3, 1.3),), size=(0.45, 0.95), turn=((-35.0, 35.0),),
+                             shear=0.2, wobble=(0.02, 0.05)),
 }  # fmt: skip
