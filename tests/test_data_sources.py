@@ -401,7 +401,8 @@ def test_get_without_a_network_prints_the_recipe(tmp_path):
 def test_embedded_sets():
     data = reta.data.open("shapes-sketch", n=6)
     assert len(data) == 6 and len(data.names) == 40 and set(data.prompts) == set(data.names)
-    assert data.version == reta.data.open("shapes-sketch", n=3).version and not data.partial
+    assert data.version == reta.data.open("shapes-sketch", n=3).version and data.partial
+    assert len(reta.data.open("shapes")) == 2000 and not reta.data.open("shapes").partial
     assert data.version != reta.data.open("shapes-sketch", n=6, seed=1).version
     assert data.image(2).tobytes() == reta.data.open("shapes-sketch", n=6).image(2).tobytes()
 

@@ -188,6 +188,7 @@ def test_a_folder_with_bad_images(tmp_path):
         ("cat/2.png", "truncated"),
         ("dog/1.png", "format"),
     }
+    assert any("'cat/2.png' cannot be decoded" in b.message for b in store.bad)
     assert len(store) == 6 and int(store.ok.sum()) == 3 and data.skipped == ("dog/notes.txt",)
     assert not store.read([b.row for b in store.bad]).any()
     task = Task.build(Fake(), ["cat", "dog"], templates="single")
@@ -260,6 +261,8 @@ def test_an_unfinished_store_says_so(tmp_path):
     with pytest.raises(MissingData, match="1 of 4 shards are missing.*goes on where it stopped"):
         Store(store.path)
     assert describe(store.path)["done"] == 75.0
+    (store.path / "index.parquet").unlink()
+    assert verify(store.path) == ["not finished: 1 of 4 shards are missing; run the same build again"]
     with pytest.raises(MissingData, match="not a feature store"):
         Store(tmp_path)
     (store.path / "store.json").write_text("{}")

@@ -56,6 +56,9 @@ def verify(path: Path, repair: bool = False, progress: bool = False) -> list[str
     from reta.progress import bar
 
     header = read_header(path)
+    gone = [i for i in range(count(path)) if not shard_path(path, i).is_file()]
+    if gone and not (path / "index.parquet").is_file():
+        return [f"not finished: {len(gone)} of {count(path)} shards are missing; run the same build again"]
     wrong: list[str] = []
     numbers: Iterable[int] = range(count(path))
     rows: list[list[Any]] = []

@@ -76,8 +76,9 @@ class Dataset:
 
     `keys` are unique and stable: views and corruptions are drawn from them. `labels` count from 0 in the order
     of `names`; both may be absent. `templates` holds the templates of each method family, `prompts` sentences
-    per class where the set has its own. `version` goes into every result. `partial` says that the set is not
-    complete, `root` is the folder it was found in, `notes` what a person should know, `skipped` which files were not taken for images.
+    per class where the set has its own. `version` goes into every result, `partial` says that the set is not
+    complete. `root` is the folder it was found in, `notes` what a person should know, `skipped` which files
+    were not taken for images.
 
     >>> from PIL import Image
     >>> data = Dataset("two", ("a", "b"), [Made(lambda: Image.new("RGB", (8, 8)))] * 2, (0, 1), ("cat", "dog"))
@@ -134,7 +135,13 @@ class Dataset:
             source = held(self.refs[index])
         except OSError as error:
             raise BadImage(f"{self.keys[index]!r} cannot be read ({error})", "unreadable") from error
-        picture = images.decode(source)
+        try:
+            picture = images.decode(source)
+        except BadImage as error:
+            if not isinstance(source, bytes):
+                raise
+            text = str(error).replace(f"these {len(source)} bytes", repr(self.keys[index]))
+            raise BadImage(text, error.reason) from error
         mark = "" if isinstance(source, Path) else fingerprint_of(source)
         return picture if self.change is None else self.change(picture, self.keys[index]), mark
 

@@ -132,7 +132,8 @@ def _world(name: str, n: int | None, seed: int) -> Dataset:
     """An embedded set. A few of its pictures stand for the renderer in the version."""
     from reta.data import shapes
 
-    world = shapes.open(name, seed=seed) if n is None else shapes.open(name, n=n, seed=seed)
+    whole = len(shapes.open(name))
+    world = shapes.open(name, n=n or whole, seed=seed)
     refs = [Made(_Drawn(name, i, seed)) for i in range(len(world))]
     drawn = "".join(content(Made(_Drawn(name, i, seed))) for i in range(4))
     probe = hashlib.blake2b(drawn.encode(), digest_size=6).hexdigest()
@@ -145,6 +146,7 @@ def _world(name: str, n: int | None, seed: int) -> Dataset:
         templates={"single": ("a photo of a {}.",)},
         prompts=shapes.descriptions(),
         version=f"{name}/{probe} seed {seed}",
+        partial=len(world) < whole,
         fixed=True,
     )
 
