@@ -109,13 +109,11 @@ class Zero:
                 for c, p in enumerate(softmax([x / self.temperature for x in rows[i]])):
                     votes[c] += p
         ties = [c for c, n in enumerate(votes) if n == max(votes)]
-        total = count
         winner = ties[0]
         if len(ties) > 1:
             winner = self.break_tie([rows[i] for i in order[count:]], rows[order[0]], ties)
-            votes[winner] += 1
-            total += 1
-        return {"probs": [n / total for n in votes], "label": winner, "tied": len(ties) > 1}
+            votes[winner] = max(votes) + 1
+        return {"probs": [n / sum(votes) for n in votes], "label": winner, "tied": len(ties) > 1}
 
     def break_tie(self, rest: list[list[float]], most_confident: list[float], ties: list[int]) -> int:
         for row in rest:

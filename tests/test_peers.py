@@ -467,3 +467,18 @@ def test_the_fp16_second_moment_of_the_release():
     case = world(14, 4, 1, 5, 5, 20.0, exact=False)
     exact, half = (follow(create("dpe", adam_state=s), case.task, case.stream)[0] for s in ("exact", "fp16"))
     assert any(not torch.equal(a.probs, b.probs) for a, b in zip(exact, half, strict=True))
+
+
+@pytest.mark.parametrize(("mask", "winner"), [("tied", 1), ("published", 2)])
+def test_the_last_resort_of_a_tie(mask, winner):
+    """Two views vote for classes 0 and 1, the others name class 2: the first of those decides between the two;
+    the release's mask hides classes 4 and 3 instead, and its answer is a class that nobody voted for.
+    """
+    task = Task.from_features(torch.eye(5, dtype=torch.float64).unsqueeze(1))
+    views = [[1, 0, 0, 0, 0], [0.2, 0.98, 0, 0, 0], [0, 0.5, 0.52, 0, 0], [0.5, 0, 0.515, 0, 0]]
+    stream = torch.tensor(views, dtype=torch.float64)[None]
+    case = World(task, [[row] for row in torch.eye(5, dtype=torch.float64)], stream)
+    agree("zero", {"share": 0.5, "tie_mask": mask}, case)
+    output, _ = follow(create("zero", share=0.5, tie_mask=mask), task, stream)
+    assert bool(output[0].info["tied"]) and output[0].info["votes"].tolist() == [1, 1, 0, 0, 0]
+    assert int(output[0].probs.argmax()) == winner

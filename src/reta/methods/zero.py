@@ -62,8 +62,9 @@ class Zero(Base):
         tied = votes == votes.max()
         tie = tied.sum() > 1
         last = self.break_tie(cosines[order], count, tied)
-        extra = (torch.arange(len(votes), device=votes.device) == last) & tie
-        probs = (votes + extra) / (count + tie)
+        won = (torch.arange(len(votes), device=votes.device) == last) & tie
+        shares = torch.where(won, votes.max() + 1, votes)
+        probs = shares / shares.sum()
         together = ops.marginal(logits[order[:count]])
         info = {"logits": together, "entropy": ops.entropy(together), "votes": votes, "tied": tie}
         return Output(probs, info), state
