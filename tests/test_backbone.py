@@ -87,6 +87,15 @@ def test_equal_prompts_are_encoded_once_and_short_ones_on_short_rows(tiny_model,
     assert seen == [(2, 3)]
 
 
+@pytest.mark.parametrize(("family", "size"), [("vit", 77), ("siglip", 24)])
+def test_prompts_that_do_not_fit_are_told(tiny_model, caplog, family, size):
+    words = size - 2 if family == "vit" else size - 1
+    tiny_model(family).texts(["cat", "a " * words])
+    assert not caplog.records
+    tiny_model(family).texts(["cat", "a " * words, "a " * words + "dog", "dog " * 100])
+    assert caplog.messages == [f"2 of 4 prompts are cut to {size} tokens: {('a ' * words + 'dog')!r:.60}..."]
+
+
 def test_nothing_in_nothing_out(tiny_model):
     model = tiny_model("vit")
     assert model.images(torch.empty(0, 3, 32, 32)).shape == model.texts([]).shape == (0, 24)

@@ -93,6 +93,18 @@ CONFIGS: dict[str, dict] = {
             "tokenizer_kwargs": {"clean": "lower"},
         },
     },
+    "roberta": {
+        "embed_dim": 24,
+        "custom_text": True,
+        "vision_cfg": VIT,
+        "text_cfg": {
+            "context_length": 24,
+            "hf_model_name": "",
+            "hf_model_pretrained": False,
+            "hf_proj_type": "mlp",
+            "hf_pooler_type": "mean_pooler",
+        },
+    },
     "eos": {
         "embed_dim": 24,
         "vision_cfg": VIT,
@@ -134,14 +146,33 @@ def tokenizer(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
+def roberta(folder: Path) -> None:
+    """The configuration of a text encoder from the transformers package."""
+    from transformers import RobertaConfig
+
+    RobertaConfig(
+        vocab_size=40,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=40,
+        pad_token_id=0,
+        eos_token_id=1,
+    ).save_pretrained(folder)
+
+
 @torch.no_grad()
 def write(folder: Path, family: str, seed: int = 0) -> Path:
     """A model folder as open_clip's: configuration, random weights, tokenizer where it has its own."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads(json.dumps(CONFIGS[family]))
-    if family == "siglip":
+    if family in ("siglip", "roberta"):
         tokenizer(folder)
         config["text_cfg"]["hf_tokenizer_name"] = str(folder)
+    if family == "roberta":
+        roberta(folder)
+        config["text_cfg"]["hf_model_name"] = str(folder)
     about = {"model_cfg": config, "preprocess_cfg": COLOURS}
     (folder / "open_clip_config.json").write_text(json.dumps(about))
     module = open_clip.CoCa if family == "coca" else open_clip.CustomTextCLIP

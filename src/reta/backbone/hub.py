@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from reta.errors import MissingData
 
+log = logging.getLogger("reta")
+
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
 
@@ -45,6 +47,7 @@ def file_of(label: str, repository: str, names: Sequence[str]) -> Path:
     reason = unreachable(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     if reason:
         raise missing(label, where, reason)
+    log.info("downloading the weights of %s from %s", label, where)
     problem: Exception | None = None
     for name in names:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from reta.backbone.protocol import Preprocess
 from reta.backbone.tower import TextTower
 from reta.errors import BadInput, RetaError
+
+log = logging.getLogger("reta")
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
@@ -112,7 +115,10 @@ class OpenClip:
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str], batch: int = 256) -> Float[Tensor, "texts dim"]:
-        """Unit features of prompts. Equal prompts are encoded once; short ones cost less than long ones."""
+        """Unit features of prompts. Equal prompts are encoded once; short ones cost less than long ones.
+
+        Prompts longer than the tower's row are cut by the tokenizer, as open_clip does, with a notice.
+        """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise BadInput("texts must be a list of strings")
         places = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -120,6 +126,12 @@ class OpenClip:
         if not places:
             return out
         tokens = self.tower.tokens(list(places))
+        long = self.tower.overlong(list(places), tokens)
+        if long:
+            size = tokens.shape[1]
+            log.warning(
+                "%d of %d prompts are cut to %d tokens: %.60r...", len(long), len(places), size, long[0]
+            )
         lengths = self.tower.lengths(tokens)
         for index in lengths.argsort(stable=True).split(_positive(batch)):
             with self.autocast():

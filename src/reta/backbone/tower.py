@@ -70,6 +70,17 @@ class TextTower:
     def tokens(self, texts: Sequence[str]) -> Int[Tensor, "texts length"]:
         return self.tokenizer(list(texts)).to(self.embedding.weight.device)
 
+    def overlong(self, texts: list[str], tokens: Int[Tensor, "texts length"]) -> list[str]:
+        """The texts that do not fit and lost their end to the tokenizer."""
+        size = getattr(self.tokenizer, "context_length", None)
+        padding = self.tokens([""])[0, -1]
+        full = [texts[i] for i in (tokens[:, -1] != padding).nonzero().flatten().tolist()]
+        if size is None or not full:
+            return []
+        more: Any = self.tokenizer
+        last = more(full, context_length=size + 1)[:, -1].to(padding.device)
+        return [text for text, odd in zip(full, (last != padding).tolist(), strict=True) if odd]
+
     def ends(self, tokens: Int[Tensor, "texts length"]) -> Int[Tensor, " texts"]:
         """Where the tower reads each text's feature; only for a tower whose `exact` is `packed`."""
         if getattr(self.module, self.pool) == "argmax":
