@@ -1,0 +1,279 @@
+"""Figures of a plan, as PNG and SVG. The same results give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from reta.bench import metrics, pictures
+from reta.bench.collect import Results
+from reta.bench.plan import METRICS
+from reta.errors import require
+
+COLOURS = (
+    "#1b7f79",
+    "#d1495b",
+    "#2e5aac",
+    "#e9a03b",
+    "#7a4fa3",
+    "#5b6b73",
+    "#8fb339",
+    "#b5651d",
+    "#3fa7d6",
+    "#111111",
+)
+STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e8e7",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.hashsalt": "reta",
+    "svg.fonttype": "path",
+}
+
+
+class Canvas:
+    """A row or grid of axes in our style; `files` gives its PNG and SVG."""
+
+    def __init__(self, rows: int, columns: int, width: float = 3.6, height: float = 2.7):
+        require("bench", "matplotlib").use("Agg")
+        self.plot = require("bench", "matplotlib.pyplot")
+        with self.plot.rc_context(STYLE):
+            self.figure, axes = self.plot.subplots(
+                rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False
+            )
+        self.axes = axes
+
+    def legend(self, columns: int = 6) -> None:
+        """One legend for all axes, below them."""
+        found: dict[str, Any] = {}
+        for axes in self.axes.flat:
+            found |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        if found:
+            self.figure.legend(
+                found.values(),
+                found.keys(),
+                loc="outside lower center",
+                ncols=min(columns, len(found)),
+                frameon=False,
+            )
+
+    def files(self) -> dict[str, bytes]:
+        """`{"png": ..., "svg": ...}` without dates or versions in them."""
+        out = {}
+        with self.plot.rc_context(STYLE):
+            for kind, extra in (
+                ("png", {"metadata": {"Software": None}, "dpi": 130}),
+                ("svg", {"metadata": {"Date": None}}),
+            ):
+                buffer = io.BytesIO()
+                self.figure.savefig(buffer, format=kind, facecolor="white", **extra)
+                out[kind] = buffer.getvalue()
+        self.plot.close(self.figure)
+        return out
+
+
+def figures(results: Results) -> dict[str, dict[str, bytes]]:
+    """Every figure of a plan by its name, `NAME` or `NAME-more`; a plan that is a table only has none."""
+    name, layout = results.manifest.name, results.manifest.settings["layout"]
+    draw: dict[str, Callable[[Results], Canvas | None]] = {"curve": curve, "stream": stream, "bars": bars}
+    found: dict[str, Canvas | None] = {}
+    if layout in draw and results.records:
+        found[name] = draw[layout](results)
+    if layout == "pictures":
+        found |= {f"{name}-{data}": gallery(results, data) for data in results.manifest.shown["data"]}
+    if "ece" in results.manifest.settings["metrics"]:
+        found[f"{name}-reliability"] = diagram(results)
+    return {key: canvas.files() for key, canvas in found.items() if canvas is not None}
+
+
+def _places(results: Results, row: str, model: str, data: list[str]) -> list[tuple[str, str, str, str]]:
+    stream = next(iter(results.manifest.settings["streams"]))
+    return [(row, model, name, stream) for name in data]
+
+
+def curve(results: Results) -> Canvas | None:
+    """A metric over the values of one field; a panel for each field and group, a line for each series."""
+    man = results.manifest
+    rows = [row for row in man.rows if row["x"] is not None]
+    panels = list(
+        dict.fromkeys(row["panel"] or row["label"].rpartition(" = ")[0].rpartition(", ")[2] for row in rows)
+    )
+    groups = dict(man.shown["groups"]) or {"Average": man.shown["data"]}
+    if not rows:
+        return None
+    canvas = Canvas(len(groups), len(panels))
+    for i, (title, data) in enumerate(groups.items()):
+        for j, panel in enumerate(panels):
+            axes = canvas.axes[i][j]
+            inside = [
+                r
+                for r in rows
+                if (r["panel"] or r["label"].rpartition(" = ")[0].rpartition(", ")[2]) == panel
+            ]
+            for k, series in enumerate(dict.fromkeys(row["series"] for row in inside)):
+                _line(axes, results, [r for r in inside if r["series"] == series], data, COLOURS[k], series)
+            axes.set(
+                xlabel=panel, ylabel="accuracy, %" if j == 0 else "", title=title if len(groups) > 1 else ""
+            )
+    canvas.legend()
+    return canvas
+
+
+def _line(
+    axes: Any, results: Results, rows: list[dict[str, Any]], data: list[str], colour: str, label: str
+) -> None:
+    model = results.manifest.shown["models"][0]
+    points = []
+    for row in sorted(rows, key=lambda row: row["x"]):
+        values = [results.values("accuracy", *place) for place in _places(results, row["label"], model, data)]
+        if all(values):
+            orders = [fmean(v[o % len(v)] for v in values) for o in range(max(map(len, values)))]
+            points.append((row["x"], fmean(orders), pstdev(orders)))
+    if points:
+        x, y, spread = zip(*points, strict=True)
+        axes.plot(x, y, "o-", color=colour, ms=4, lw=1.6, label=label or None)
+        low, high = (
+            [a - b for a, b in zip(y, spread, strict=True)],
+            [a + b for a, b in zip(y, spread, strict=True)],
+        )
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+        _ticks(axes, x)
+
+
+def _ticks(axes: Any, x: tuple[float, ...]) -> None:
+    """Doubling values on a doubling axis; else every value its own tick."""
+    if len(x) > 3 and min(x) > 0 and max(x) / min(x) >= 32:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(x, [f"{value:g}" for value in x])
+    axes.minorticks_off()
+
+
+def stream(results: Results) -> Canvas | None:
+    """Cache accuracy above, running accuracy below, a column for each data set."""
+    man = results.manifest
+    data, model = man.shown["data"], man.shown["models"][0]
+    kinds = [("cache", "cached images right, %"), ("accuracy", "answers right so far, %")]
+    canvas = Canvas(len(kinds), len(data))
+    for j, name in enumerate(data):
+        for i, (kind, title) in enumerate(kinds):
+            axes = canvas.axes[i][j]
+            for k, row in enumerate(man.rows):
+                place = _places(results, row["label"], model, [name])[0]
+                found = [results.records[id] for id in results.ids(*place)]
+                lines = [r["curves"][kind] for r in found if kind in r["curves"]]
+                if lines:
+                    at = [p + 1 for p in metrics.points(found[0]["samples"]["all"])]
+                    axes.plot(
+                        at,
+                        [fmean(v) for v in zip(*lines, strict=True)],
+                        color=COLOURS[k],
+                        lw=1.6,
+                        label=row["label"],
+                    )
+            axes.set(
+                title=name if i == 0 else "",
+                xlabel="images seen" if i else "",
+                ylabel=title if j == 0 else "",
+            )
+    canvas.legend()
+    return canvas
+
+
+def bars(results: Results) -> Canvas | None:
+    """One panel for each metric: the methods side by side on every data set."""
+    man = results.manifest
+    data, model, rows = man.shown["data"], man.shown["models"][0], [row["label"] for row in man.rows]
+    canvas = Canvas(1, len(man.settings["metrics"]), width=5.2)
+    for axes, metric in zip(canvas.axes[0], man.settings["metrics"], strict=True):
+        lowest = 100.0
+        for k, row in enumerate(rows):
+            values = [results.values(metric, *place) for place in _places(results, row, model, data)]
+            heights = [fmean(v) if v else 0.0 for v in values]
+            lowest = min([lowest, *(h for h in heights if h)])
+            width = 0.8 / len(rows)
+            at = [x + (k + 0.5) * width - 0.4 for x in range(len(data))]
+            axes.bar(at, heights, width * 0.92, color=COLOURS[k], label=row)
+        axes.set_xticks(range(len(data)), data)
+        axes.set(title=METRICS[metric], ylim=(max(0.0, lowest - 10), None))
+    canvas.legend()
+    return canvas
+
+
+def diagram(results: Results) -> Canvas | None:
+    """Reliability: accuracy against confidence in 20 bins, all images of all sets, a panel for each method."""
+    man = results.manifest
+    model, rows = man.shown["models"][0], [row["label"] for row in man.rows]
+    if not results.records:
+        return None
+    canvas = Canvas(1, len(rows), width=2.7)
+    for k, (axes, row) in enumerate(zip(canvas.axes[0], rows, strict=True)):
+        places = _places(results, row, model, man.shown["data"])
+        found = [results.records[id]["reliability"] for place in places for id in results.ids(*place)]
+        bins = [_pooled([record[b] for record in found]) for b in range(metrics.BINS)]
+        axes.plot([0, 1], [0, 1], color="#9aa5a3", lw=1, ls="--")
+        _shaded(axes, bins, COLOURS[k])
+        axes.set(title=row, xlabel="confidence", xlim=(0, 1), ylim=(0, 1), ylabel="right" if k == 0 else "")
+    return canvas
+
+
+def _pooled(rows: list[list[float]]) -> tuple[float, float]:
+    """Images and accuracy of one bin over several results."""
+    n = sum(row[0] for row in rows)
+    return n, sum(row[0] * row[2] for row in rows) / n if n else 0.0
+
+
+def _shaded(axes: Any, bins: list[tuple[float, float]], colour: str) -> None:
+    """Bars whose strength tells how many answers a bin holds."""
+    most = max((n for n, _ in bins), default=0) or 1
+    for b, (n, right) in enumerate(bins):
+        if n:
+            axes.bar(
+                (b + 0.5) / len(bins), right, 0.92 / len(bins), color=colour, alpha=0.25 + 0.75 * n / most
+            )
+
+
+def gallery(results: Results, data: str) -> Canvas | None:
+    """Cached images by class and method, their scores below, framed green where right and red where wrong."""
+    plan, ids = results.manifest.name, set(results.manifest.cells.values())
+    for folder in dict.fromkeys(results.places.values()):
+        path = pictures.path_of(folder, plan, data)
+        if path.is_file():
+            about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+            if set(about["ids"].values()) <= ids and about["tiles"]:
+                return _gallery(
+                    about["tiles"], list(about["ids"]), np.asarray(Image.open(path).convert("RGB"))
+                )
+    return None
+
+
+def _gallery(tiles: list[dict[str, Any]], rows: list[str], sprite: np.ndarray) -> Canvas:
+    classes = list(dict.fromkeys(tile["name"] for tile in tiles))
+    slots = 1 + max(tile["slot"] for tile in tiles)
+    canvas = Canvas(1, 1, width=len(rows) * (slots * 0.85 + 0.35) + 1.2, height=len(classes) * 1.12 + 0.5)
+    axes, side, wide = canvas.axes[0][0], sprite.shape[0], slots * 1.12 + 0.3
+    for i, tile in enumerate(tiles):
+        x = rows.index(tile["row"]) * wide + tile["slot"] * 1.12
+        y = -1.35 * classes.index(tile["name"])
+        colour = "#2b9348" if tile["right"] else "#c9184a"
+        axes.imshow(
+            sprite[:, i * side : (i + 1) * side], extent=(x, x + 1, y, y + 1), interpolation="nearest"
+        )
+        axes.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color=colour, lw=2.4)
+        axes.text(x + 0.5, y - 0.04, f"{tile['score']:.2f}", ha="center", va="top", fontsize=8, color=colour)
+    for name in classes:
+        axes.text(-0.15, 0.5 - 1.35 * classes.index(name), name, ha="right", va="center")
+    for k, row in enumerate(rows):
+        axes.text(k * wide + slots * 0.56, 1.2, row, ha="center", weight="bold")
+    axes.set(xlim=(-1.6, len(rows) * wide), ylim=(-1.35 * len(classes) + 0.9, 1.5), aspect="equal")
+    axes.axis("off")
+    return canvas
