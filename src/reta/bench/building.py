@@ -25,7 +25,7 @@ from reta.errors import BadImage, BadInput, Limit, MissingData, require
 from reta.progress import bar
 from reta.views import Views
 
-SHARD_BYTES, SHARD_IMAGES = 64 * 2**20, 2048
+SHARD_BYTES, SHARD_IMAGES, SHARD_VIEWS = 64 * 2**20, 2048, 2**14
 GONE = ("missing", "unreadable")
 
 
@@ -90,7 +90,7 @@ def _begin(
             f"the store needs {need / 2**30:.2f} GiB, {path.parent} has {free / 2**30:.2f} GiB free: take fewer "
             "views, or another --root"
         )
-    size = shard or max(1, min(SHARD_BYTES // row, SHARD_IMAGES, len(data)))
+    size = shard or default_shard(row, views, len(data))
     header = {
         "id": digest(identity),
         "identity": identity,
@@ -101,6 +101,15 @@ def _begin(
     }
     with writing(path):
         write_once(path / "store.json", json.dumps(header, indent=1, sort_keys=True) + "\n")
+
+
+def default_shard(row: int, views: int, images: int) -> int:
+    """Images per shard: a file of modest size, and no more work than one is ready to lose.
+
+    >>> default_shard(row=64 * 512 * 2, views=64, images=50_000)
+    256
+    """
+    return max(1, min(SHARD_BYTES // row, SHARD_VIEWS // views, SHARD_IMAGES, images))
 
 
 @dataclass

@@ -155,7 +155,9 @@ def _check_own(name: str) -> dict[str, Any]:
         try:
             data.image(i)
         except BadImage as error:
-            problems.append({"kind": error.reason, "text": f"{data.keys[i]!r}: {error}"})
+            named = repr(data.keys[i])
+            text = f"{named}: {str(error).removeprefix(named).lstrip(': ')}"
+            problems.append({"kind": error.reason, "text": text})
     notes = [*data.notes, *(f"not taken for an image: {path!r}" for path in data.skipped)]
     counts = {"test": len(data), "classes": len(data.names), "version": data.version}
     status = "wrong" if problems else "ok"

@@ -53,7 +53,7 @@ def build(
     root: Store = None,
     precision: Annotated[str, typer.Option(help="How features are kept: fp16 or fp32.")] = "fp16",
     batch: Annotated[int, typer.Option(help="Views per pass of the encoder.")] = 256,
-    shard: Annotated[int | None, typer.Option(help="Images per file; default: about 64 MiB.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Images per file; default: 16384 views.")] = None,
     workers: Annotated[int, typer.Option(help="Threads that read images ahead.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     allow_partial: Annotated[
@@ -99,7 +99,8 @@ def _summary(shown: dict[str, Any], bad: list[dict[str, Any]], source: Any) -> N
     for path in source.skipped:
         print(f"note: not taken for an image: {path!r}", file=sys.stderr)
     for row in bad:
-        print(f"bad: {row['key']!r}: {row['reason']}: {row['message']}", file=sys.stderr)
+        why = row["message"].removeprefix(repr(row["key"])).lstrip(": ")
+        print(f"bad: {row['key']!r}: {row['reason']}: {why}", file=sys.stderr)
     partial = ", partial" if shown["partial"] else ""
     print(
         f"{shown['images']} images{partial}, {shown['views']} views, {_size(shown['bytes'])}: {shown['path']}"
