@@ -181,6 +181,8 @@ def test_files_of_every_kind_hold_the_same_model(tmp_path):
     by_folder = [reta.load(name, device="cpu") for name in (str(folder), f"local-dir:{folder}")]
     assert torch.equal(by_folder[0].texts(TEXTS), models[0].texts(TEXTS))
     assert by_folder[0].fingerprint == by_folder[1].fingerprint != models[0].fingerprint
+    named = reta.load("my model", weights=folder, device="cpu")
+    assert (named.name, named.fingerprint) == ("my model", by_folder[0].fingerprint)
 
 
 @pytest.fixture
@@ -208,6 +210,15 @@ def test_name_and_tag(published):
     assert model.preprocess.mean == (0.5, 0.5, 0.5) and model.preprocess.resize_mode == "squash"
     copy = reta.load("tiny-clip", "mine", weights=published, device="cpu")
     assert copy.fingerprint == model.fingerprint
+
+
+def test_a_repository_of_the_hub(published):
+    with pytest.raises(MissingData, match="someone/tiny/resolve/main/open_clip_config.json"):
+        reta.load("hf-hub:someone/tiny")
+    config = {"model_cfg": tiny.CONFIGS["vit"], "preprocess_cfg": tiny.COLOURS}
+    published.with_name("open_clip_config.json").write_text(json.dumps(config))
+    model = reta.load("hf-hub:someone/tiny", device="cpu")
+    assert model.name == "hf-hub:someone/tiny" and model.preprocess.mean == (0.1, 0.2, 0.3)
 
 
 def test_a_tag_brings_its_activation(published, tmp_path):
