@@ -23,7 +23,8 @@ class DiffTPT(TPT):
     any, the filters work on what there is.
 
     >>> import torch
-    >>> DiffTPT().select(torch.eye(8, 5)).tolist()
+    >>> views = torch.tensor([[9.0, 0, 0], [9, 1, 0], [9, 0, 2], [0, 9, 0], [1, 0, 0], [0, 0, 9]])
+    >>> DiffTPT(similar=0.6, share=0.5).select(views).tolist()  # 0, 1, 2 and 4 look alike; 4 is unsure
     [0, 1]
     """
 
