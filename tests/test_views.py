@@ -359,6 +359,15 @@ def test_warps_equal_pil_but_for_rounding(op: str, size: int) -> None:
         assert op.startswith("translate") is False or share == 0
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 40), st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=4))
+def test_both_ways_to_slide_rows_agree(size: int, slopes: list[float]) -> None:
+    images = torch.randint(0, 256, (len(slopes), 3, size, size), dtype=torch.uint8)
+    whole = np.floor(np.array(slopes)[:, None] * (np.arange(size) + 0.5)).astype(np.int64)
+    reach = int(np.abs(slopes).max() * size) + 2
+    assert torch.equal(warp.slid_by_bands(images, whole, reach), warp.slid_by_gather(images, whole, reach))
+
+
 def test_warps_keep_flat_areas_flat_and_leave_black_outside() -> None:
     flat = torch.full((1, 3, 64, 64), 201, dtype=torch.uint8)
     for out in (warp.rotate(flat, 2), warp.shear(flat, np.array([0.03]), -1), warp.translate(flat, -5, -2)):

@@ -37,7 +37,7 @@ def autocontrast(counts: Int[Tensor, "planes 256"]) -> Int[Tensor, "planes 256"]
     low = torch.where(present, ramp, 256).amin(1, keepdim=True)
     high = torch.where(present, ramp, -1).amax(1, keepdim=True)
     width = (high - low).clamp(min=1).double()
-    scale = torch.full_like(width, 255) / width  # a Python number over a tensor would be a product, less exact
+    scale = torch.full_like(width, 255) / width  # 255.0 / width would be a product, and less exact
     stretched = (ramp * scale + -low * scale).trunc().clamp(0, 255).long()
     return torch.where(high > low, stretched, ramp)
 

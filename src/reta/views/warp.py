@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
@@ -35,17 +36,46 @@ def shear(
     if axis == -2:
         return shear(images.mT, slope, -1).mT
     size, reach = images.shape[-1], int(np.abs(slope).max() * images.shape[-1]) + 2
-    line = torch.arange(size + 1, device=images.device)
-    offset = torch.from_numpy(slope).to(images.device)[:, None] * (line[:-1] + 0.5)  # of each row
-    whole = offset.floor()
-    index = (whole.long()[..., None] + line).clamp_(0, size - 1)
-    near = images.gather(3, index[:, None].expand(-1, 3, -1, -1)).float()
-    part = (offset - whole).float()[:, None, :, None]
+    line = np.arange(size) + 0.5
+    offset = slope[:, None] * line  # of each row
+    whole = np.floor(offset)
+    part = torch.from_numpy((offset - whole).astype(np.float32)).to(images.device)[:, None, :, None]
+    slide = slid_by_bands if images.device.type == "cpu" else slid_by_gather
+    near = slide(images, whole.astype(np.int64), reach).float()
     out = whole_levels(torch.lerp(near[..., :-1], near[..., 1:], part))
     for edge in (slice(0, reach), slice(max(size - reach, 0), size)):
-        source = line[:-1][edge] + 0.5 + offset[..., None]
-        out[..., edge].mul_(((source >= 0) & (source < size))[:, None])
+        source = line[edge] + offset[..., None]
+        inside = torch.from_numpy((source >= 0) & (source < size)).to(images.device)
+        out[..., edge].mul_(inside[:, None])
     return out
+
+
+def slid_by_bands(
+    images: UInt8[Tensor, "n 3 s s"], whole: Int[np.ndarray, "n s"], reach: int
+) -> UInt8[Tensor, "n 3 s _"]:
+    """Row y of each image from column whole[y] on, one pixel longer, the border repeated.
+
+    Rows that move together are copied as a band: few copies, the fastest way on a CPU.
+    """
+    size = images.shape[-1]
+    left, right = images[..., :1], images[..., -1:]
+    wide = torch.cat([left.expand(-1, -1, -1, reach), images, right.expand(-1, -1, -1, reach + 1)], -1)
+    out = images.new_empty(*images.shape[:3], size + 1)
+    for number, row in enumerate(whole):
+        ends = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), size]
+        for top, end in pairwise(ends):
+            start = reach + int(row[top])
+            out[number, :, top:end] = wide[number, :, top:end, start : start + size + 1]
+    return out
+
+
+def slid_by_gather(
+    images: UInt8[Tensor, "n 3 s s"], whole: Int[np.ndarray, "n s"], reach: int
+) -> UInt8[Tensor, "n 3 s _"]:
+    """The same in one call for all images, as a GPU likes it."""
+    size = images.shape[-1]
+    index = torch.from_numpy((whole[..., None] + np.arange(size + 1)).clip(0, size - 1)).to(images.device)
+    return images.gather(3, index[:, None].expand(-1, 3, -1, -1))
 
 
 def rotate(images: UInt8[Tensor, "n 3 s s"], degrees: float) -> UInt8[Tensor, "n 3 s s"]:

@@ -72,15 +72,17 @@ def _crystals(chance: Chance, seeds: int, barb: float, side: int) -> Float32[Ten
     bend_x, bend_y = (0.022 * side * _smooth(chance, 9, side) for _ in range(2))
     place = chance.uniform(-0.1 * side, 1.1 * side, seeds, 2)[..., None, None]
     away_x, away_y = (x + bend_x)[:, None] - place[:, :, 0], (y + bend_y)[:, None] - place[:, :, 1]
-    distance, cell = (away_x**2 + away_y**2).sqrt().topk(2, 1, largest=False)
+    squared = away_x**2 + away_y**2
+    first, cell = squared.min(1, keepdim=True)
+    second = squared.scatter(1, cell, torch.inf).amin(1)
+    near, gap = first[:, 0].sqrt(), second.sqrt() - first[:, 0].sqrt()
     turn = chance.uniform(0, math.pi / 3, seeds, 1, 1).expand(-1, -1, side, side)
-    nearest = cell[:, :1]
-    angle = torch.atan2(away_y.gather(1, nearest), away_x.gather(1, nearest)) + turn.gather(1, nearest)
+    angle = torch.atan2(away_y.gather(1, cell), away_x.gather(1, cell)) + turn.gather(1, cell)
     folded = (torch.remainder(angle, math.pi / 3) - math.pi / 6)[:, 0].abs()
-    along, across = distance[:, 0] * torch.cos(folded), distance[:, 0] * torch.sin(folded)
+    along, across = near * torch.cos(folded), near * torch.sin(folded)
     arm = torch.exp(-across / (0.12 * barb + 0.02 * along))
     barbs = (0.5 + 0.5 * torch.cos(2 * math.pi * (along - 0.58 * across) / barb)) ** 3
-    seam = torch.exp(-(distance[:, 1] - distance[:, 0]) / (0.5 * barb))
+    seam = torch.exp(-gap / (0.5 * barb))
     return (0.75 * arm + 0.55 * barbs * torch.exp(-across / (3.5 * barb)) + 0.25 * seam).clamp(0, 1)
 
 
