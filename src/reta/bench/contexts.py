@@ -12,7 +12,7 @@ import torch
 
 from reta.task import Task
 
-SHOTS, VIEWS, TRAIN_SEED = 16, 8, 1
+SHOTS, VIEWS, EPOCHS, TRAIN_SEED = 16, 8, 50, 1
 
 
 def wants_context(method: Any) -> bool:
@@ -48,7 +48,7 @@ def fitted(model: Any, root: Path) -> Path:
     )
     views = torch.stack([model.images(maker.make(source.image(i), source.keys[i])).cpu() for i in rows])
     task = Task.build(model, shapes.classes())
-    context, _ = coop.fit(task, views, labels[rows], seed=TRAIN_SEED)
+    context, _ = coop.fit(task, views, labels[rows], epochs=EPOCHS, seed=TRAIN_SEED)
     path.parent.mkdir(parents=True, exist_ok=True)
     coop.save(path, context, task, data="shapes", shots=SHOTS, seed=TRAIN_SEED)
     return path

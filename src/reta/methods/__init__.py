@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -39,7 +40,12 @@ METHODS = {
 
 def known() -> dict[str, str]:
     """Name -> "module:Class" of every method, plug-ins included; plug-ins never hide a built-in name."""
-    return {e.name: e.value for e in entry_points(group="reta.methods")} | METHODS
+    return _plugins() | METHODS
+
+
+@cache
+def _plugins() -> dict[str, str]:
+    return {e.name: e.value for e in entry_points(group="reta.methods")}
 
 
 def names() -> dict[str, str]:
