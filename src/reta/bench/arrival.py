@@ -82,6 +82,7 @@ class Stream:
         rng = np.random.default_rng((self.seed, 0x7E7A))
         pool = np.empty(0, np.int64) if poison is None else np.asarray(poison, dtype=np.int64)
         strange = np.isin(y, self.unknown_classes)
+        # Poisoned rows are kept out of the ordinary ones, or they would come twice.
         usable = np.flatnonzero(~strange & ~np.isin(np.arange(len(y)), pool))
         if not len(usable):
             raise BadInput("no ordinary rows are left: all are of unknown classes or poison")
@@ -127,9 +128,11 @@ class Stream:
         index[kinds == 0] = base
         index[kinds == 1] = _drawn(strange, count["unknown"], rng)
         index[kinds == 2] = _drawn(pool, count["poison"], rng)
+        # Only ordinary samples are repeated: the shares of the others stay exact.
         copies = np.ones(total, np.int64)
         np.add.at(copies, rng.choice(np.flatnonzero(kinds == 0), count["duplicates"]), 1)
         index, kinds = np.repeat(index, copies), np.repeat(kinds, copies)
+        # After the repeat, the first of each group is the original.
         first = np.concatenate([[0], copies.cumsum()[:-1]])
         again = np.ones(len(index), bool)
         again[first] = False

@@ -133,6 +133,7 @@ class Builder:
         """Build what no other process builds, then the index."""
         total = sum(len(self._rows(i)) for i in self.missing())
         if total:
+            # An index without its shards would pass for a finished store.
             (self.path / "index.parquet").unlink(missing_ok=True)
         steps = self._steps(wait)
         for _ in bar(steps, total=total, what=f"encoding {self.data.name}") if progress and total else steps:
@@ -158,6 +159,7 @@ class Builder:
         """One item per finished image, whichever process made it."""
         done: set[int] = set()
         while todo := self.missing():
+            # Lazily: claims behind the first free one must stay free for others.
             claims = ((i, Claim(self.path / "locks" / f"{i:05}.lock")) for i in todo)
             mine = next(((i, claim) for i, claim in claims if self._take(claim)), None)
             if mine is not None:
@@ -188,10 +190,12 @@ class Builder:
 
     def _shard(self, number: int, claim: Claim) -> Iterator[int]:
         """Encode one shard, in groups of images that depend on nothing but the layout."""
+        # Whoever holds the claim is alone here, so these are from processes that were killed.
         for left in self.path.glob(f"shards/.{number:05}.safetensors.*.tmp"):
             left.unlink(missing_ok=True)
         parts: list[Tensor] = []
         found: list[Row] = []
+        # From the layout on disk, not from this call: other groups could round the last bit otherwise.
         group = max(1, self.layout["batch"] // self.layout["views"])
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for start, loaded in _ahead(pool, self._load, self._rows(number), group):
@@ -200,6 +204,7 @@ class Builder:
                 found += rows
                 claim.alive()
                 yield from range(len(rows))
+        # Rows travel in the shard's own header: features and index cannot come apart in a crash.
         self._refuse_if_gone(found)
         header = {"store": self.id, "shard": number, "rows": [list(row) for row in found]}
         with writing(self.path):
@@ -231,6 +236,7 @@ class Builder:
                 features = self.model.images(pixels.flatten(0, 1))
             out[good] = features.view(len(good), *out.shape[1:]).to("cpu", self.kind)
         rows = [self._row(start + i, item, out[i]) for i, item in enumerate(loaded)]
+        # A NaN in the file would look like damage to `verify`; zero is what the guard refuses as well.
         out[[i for i, row in enumerate(rows) if not row.ok]] = 0
         return out, rows
 

@@ -41,11 +41,13 @@ class Claim:
         mine = self.path.with_name(f".{self.path.name}.{self.token}.tmp")
         mine.write_text(json.dumps(_me() | {"token": self.token}))
         try:
+            # A hard link is created or refused in one step on local disks and on NFS, unlike O_EXCL on old NFS.
             os.link(mine, self.path)
             return True
         except FileExistsError:
             if not self._stale(mine.stat().st_mtime):
                 return False
+            # Two takers may both see a stale claim; the one whose token stays has it.
             os.replace(mine, self.path)
             return self._holder().get("token") == self.token
         finally:
@@ -95,6 +97,7 @@ def _started(pid: int) -> str | None:
     except OSError:
         return "?"
     state, *rest = text.rpartition(")")[2].split()
+    # A killed child stays in the table as a zombie until its parent looks: it works no more.
     return None if state in "ZX" else rest[18]
 
 

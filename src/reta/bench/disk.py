@@ -27,6 +27,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
+        # Safetensors writes from Rust and tells the error number only in its text.
         if getattr(error, "errno", None) in FULL or "os error 28" in str(error):
             raise Limit(
                 f"the disk of {path} is full: free some space and run the same command again; what is built "
@@ -59,6 +60,7 @@ def write_once(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
+        # A rename would overwrite what another process has begun with, perhaps with another layout.
         os.link(name, path)
     except (FileExistsError, FileNotFoundError):
         if not path.is_file():

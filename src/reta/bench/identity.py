@@ -49,6 +49,7 @@ def identify(data: Dataset, model: Any, views: Views, precision: str = "fp16") -
         "views": dataclasses.asdict(views) | {"n": views.count, "version": VIEWS_VERSION},
         "stored": precision,
     }
+    # Through JSON once, so that tuples compare equal to the lists that come back from disk.
     return json.loads(json.dumps(identity))
 
 

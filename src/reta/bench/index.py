@@ -64,6 +64,7 @@ def verify(path: Path, repair: bool = False, progress: bool = False) -> list[str
     rows: list[list[Any]] = []
     for number in bar(numbers, total=count(path), what="verifying", unit="shards") if progress else numbers:
         problem = _shard_problem(path, number, header, rows)
+        # `--repair` never mends in place: what is doubtful is encoded again.
         if problem:
             wrong.append(problem)
             if repair:
@@ -130,6 +131,7 @@ def changed(store: Store, data: Any) -> list[str]:
 def remove(path: Path) -> None:
     """Delete a store; anything that is not one is refused."""
     read_header(path)
+    # First, so that a removal that is interrupted leaves no store behind.
     (path / "store.json").unlink()
     shutil.rmtree(path)
 

@@ -133,6 +133,7 @@ class Store:
             where = np.flatnonzero(shard == number)
             inside = rows[where] - number * self.size
             source = self._map(int(number))
+            # The common case of one shard needs no second copy.
             if len(where) == len(rows):
                 np.take(source[:, :views], inside, axis=0, out=out, mode="clip")
             else:
@@ -148,6 +149,7 @@ class Store:
         path = shard_path(self.path, number)
         count = min(self.size, self.images - number * self.size)
         kind = np.dtype(np.float16 if self.half else np.float32)
+        # Safetensors puts the one tensor right behind its header, so the file can be mapped as it is.
         wanted = count * self.n_views * self.dim * kind.itemsize
         try:
             with path.open("rb") as file:

@@ -106,6 +106,7 @@ class Gradual(Stream):
         for domain in np.unique(domains):
             mine = mixed[domains[mixed] == domain]
             size = len(mine)
+            # Jitter reaches over the border by half the width, and the neighbours' jitter reaches back.
             jitter = rng.uniform(-1, 1, size) * self.width * size / 2
             when[mine] = start + np.arange(size) + jitter
             start += size
@@ -157,6 +158,7 @@ class LabelShift(Stream):
             raise BadInput(f"smallest is a share above 0, at most 1, not {self.smallest}")
 
     def arrange(self, rows: Any, labels: Any, domains: Any, rng: Any) -> np.ndarray:
+        # Its own generator: in a stream of several passes the frequent classes stay the frequent ones.
         classes = np.random.default_rng((self.seed, 0x1ABE1)).permutation(np.unique(labels))
         shares = self.smallest ** (np.arange(len(classes)) / max(len(classes) - 1, 1))
         kept = []

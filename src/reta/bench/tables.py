@@ -65,6 +65,7 @@ class Joined:
         for number in home.unique().tolist():
             where = (home == number).nonzero()[:, 0]
             parts.append((where, self._part(number, index[where] - self.starts[number], n_views)))
+        # Tables may differ in views; a block of rows has one shape.
         fewest = min((part.shape[1] for _, part in parts), default=0)
         if not parts:
             raise BadInput("no rows asked for")

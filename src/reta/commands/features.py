@@ -89,6 +89,7 @@ def build(
         print(json.dumps(shown | {"bad": bad, "skipped": list(source.skipped), "notes": list(source.notes)}))
     else:
         _summary(shown, bad, source)
+    # Last: the store is finished and usable whatever the exit code says.
     if bad and not skip_bad:
         raise RetaError(f"{len(bad)} of {len(store)} images could not be read; --skip-bad accepts that")
 

@@ -65,6 +65,7 @@ def check(entry: Entry, root: Path) -> Report:
             _contents(entry, root, report, place)
     except RetaError as error:
         report.problems.append(Problem("read", str(error)))
+    # Whatever is wrong, the steps from the start are the surest way.
     if report.problems:
         report.recipe = [*entry.steps, *(f"Note: {line}" for line in entry.dead)]
     return report

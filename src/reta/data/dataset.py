@@ -179,6 +179,7 @@ class Dataset:
         digest.update("\0".join((self.name, self.version, *self.names)).encode(errors="surrogateescape"))
         for i, key in enumerate(self.keys):
             label = -1 if self.labels is None else self.labels[i]
+            # Encoding takes far longer than reading, so reading all to know what was encoded is cheap.
             mark = self.refs[i].size() if self.fixed else content(self.refs[i])
             digest.update(f"\0{key}\0{label}\0{mark}".encode(errors="surrogateescape"))
         return digest.hexdigest()

@@ -64,6 +64,7 @@ def open_folder(
     folders = [e.name for e in entries if e.is_dir()]
     loose = [e.name for e in entries if not e.is_dir() and is_image(e.name)]
     if layout == "auto":
+        # Either guess would be wrong for someone, and would not show.
         if folders and loose:
             raise BadInput(
                 f"{root} holds images and sub-folders: is every sub-folder a class (layout='classes') or is "

@@ -34,6 +34,7 @@ def get(entry: Entry, root: Path) -> Got:
         return Got(entry.full, report=before)
     fetched = []
     nothing = {"folder", "images"} & {problem.kind for problem in before.problems}
+    # Hugging Face and torchvision continue what was interrupted; an archive is fetched whole or not.
     if nothing or entry.hub or entry.reader == "torchvision":
         fetched = _fetch(entry, root)
     after = check(entry, root)
@@ -87,6 +88,7 @@ def _archive(url: str, folder: Path) -> str:
             for block in _blocks(answer):
                 file.write(block)
         with tarfile.open(part) as archive:
+            # The filter refuses members that leave the folder, links included.
             archive.extractall(folder, filter="data")
     except tarfile.TarError as error:
         raise MissingData(f"{url} is not a tar archive, or it is damaged ({error})") from error

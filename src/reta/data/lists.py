@@ -72,6 +72,7 @@ def inside(relative: str, source: Path) -> str:
     'a/abbey/1.jpg'
     """
     parts = PurePosixPath(relative.strip().replace("\\", "/").lstrip("/")).parts
+    # Lists come from elsewhere; what they name is opened and its errors are shown.
     if not parts or ".." in parts:
         raise BadInput(f"{source} names {relative!r}, which is not a path below the image folder")
     return "/".join(parts)
@@ -95,6 +96,7 @@ def labelled(
         return labels, tuple(plain(n) for n in given)
     text = [plain(t) for t in text]
     classes = tuple(plain(n) for n in names) if names is not None else tuple(sorted(set(text)))
+    # Reversed, so that of two equal names the first keeps the label.
     table = {name: i for i, name in reversed(list(enumerate(classes)))}
     foreign = sorted(set(text) - set(table))
     if foreign:

@@ -125,6 +125,7 @@ def wnids(subset: str = "imagenet") -> list[str]:
     >>> len(wnids()), len(wnids("imagenet_a")), wnids() == sorted(wnids())
     (1000, 200, True)
     """
+    # Found, not imported: importing timm takes seconds and nothing of it is run.
     spec = find_spec("timm")
     if spec is None or spec.origin is None:
         raise MissingExtra(

@@ -44,6 +44,7 @@ def load(source: str | Path, names: Sequence[str], entry: Entry | None = None) -
     path = _clip_benchmark() if str(source) == "clip-benchmark" else Path(source)
     table = read_prompts(_imagenet_table(path) if str(source) == "clip-benchmark" else path)
     wanted = set(names)
+    # One file serves the ImageNet family: for -A and -R most of its classes are not asked for.
     if entry is not None and entry.subset:
         table = {name: found for name, found in table.items() if name in wanted}
     missing = [name for name in names if not table.get(name)]

@@ -57,10 +57,12 @@ def _tars(place: Path, split: str) -> list[Path]:
     if not tars:
         raise MissingData(f"no .tar shards in {folder}")
     declared = folder / "nshards.txt"
+    # A shard that is silently absent gives wrong numbers, not an error.
     if declared.is_file() and declared.read_text().strip() != str(len(tars)):
         raise MissingData(
             f"{folder} has {len(tars)} shards, nshards.txt says {declared.read_text().strip()}: fetch the rest"
         )
+    # By length first: 10.tar comes after 9.tar.
     return sorted(tars, key=lambda p: (len(p.name), p.name))
 
 
@@ -150,6 +152,7 @@ def open_hub(
         ) from error
     picture = _field(rows.features, IMAGE_FIELDS, repo, "images")
     mark = next((f for f in LABEL_FIELDS if f in rows.features), None)
+    # Undecoded: our own decoder has the limits and the typed errors.
     rows = rows.cast_column(picture, hub.Image(decode=False))
     values = None if mark is None else [row[mark] for row in rows.select_columns([mark])]
     count = len(values) if values is not None else sum(1 for _ in rows)

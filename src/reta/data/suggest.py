@@ -48,6 +48,7 @@ def _frames(domain: str) -> list[str]:
     parts = grammar()[domain]
     table = [list(parts["shots"]), list(parts["links"]), list(parts["ends"])]
     combined = list(itertools.product(*(range(len(t)) for t in table)))
+    # Diagonal order: the first few sentences already differ in every part.
     combined.sort(key=lambda c: ((c[1] - c[0]) % len(table[1]) + (c[2] - c[0]) % len(table[2]), c))
     return [f"{table[0][a]} {table[1][b]}{table[2][c]}." for a, b, c in combined]
 

@@ -23,6 +23,7 @@ def open_torchvision(name: str, root: Path, split: str = "test") -> Dataset:
     classes = getattr(data, "classes", None) or getattr(data, "categories", None)
     raw: Any = classes if classes is not None else [str(i) for i in range(max(labels) + 1)]
     names = tuple(plain(_first(name)) for name in raw)
+    # Files keep their bytes for the content hash; torchvision would decode them without our limits.
     files = _files(data, len(labels))
     if files is not None:
         base = Path(data.root)

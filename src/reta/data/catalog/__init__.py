@@ -89,6 +89,7 @@ def _paths() -> dict[str, Path]:
     for folder in [Path(str(files("reta.data.catalog"))), *own]:
         if not folder.is_dir():
             raise MissingData(f"RETA_CATALOG names {folder}, which is not a folder")
+        # Later folders win, so that a set of the package can be corrected without touching it.
         table |= {path.stem: path for path in sorted(folder.glob("*.toml"))}
     return table
 

@@ -35,6 +35,7 @@ def locate(entry: Entry, root: Path) -> Place | None:
         raise MissingData(f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA")
     found = [p for p in (descend(root, f) for f in entry.folders) if p is not None]
     places = [Place(p, _images(entry, p), _split(entry, p, root)) for p in found]
+    # torchvision leaves empty folders behind when a download fails.
     ready = [p for p in places if p.images is not None]
     whole = [p for p in ready if p.split is not None or not entry.split]
     return next(iter(whole + ready + places), None)

@@ -42,6 +42,7 @@ def read_entry(entry: Entry, root: Path) -> tuple[Dataset, set[str]]:
         place = found(entry, root)
         data = READERS[entry.reader](entry, place)
         missing = absent(data)
+    # Two copies of a split file give other numbers: its hash belongs to the version.
     version = f"{entry.full}/{entry.version}"
     if entry.reader in ("split", "variants"):
         version += f"+{split_hash(found(entry, root))}"
@@ -133,6 +134,7 @@ def _wnid(entry: Entry, place: Place) -> Dataset:
     ids, names = wnids(entry.subset)[: entry.classes], imagenet_names(entry.subset)[: entry.classes]
     table = {wnid: i for i, wnid in enumerate(ids)}
     folders = [e.name for e in listing(place.images) if e.is_dir()]
+    # V2 is shipped with numbers, some repositories rename its folders to WordNet ids.
     if not any(f in table for f in folders) and any(f.isdecimal() for f in folders):
         if entry.subset != "imagenet":
             raise BadInput(
