@@ -20,10 +20,10 @@ demo: install    ## the embedded model under shift: a live table, a figure, an H
 	$(BIN)/reta demo
 
 test: install    ## the tests (a few minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-all: install ## the tests, long ones too
-	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m 'slow or not slow'
 
 lint: install    ## ruff
 	$(BIN)/ruff check .

@@ -32,16 +32,20 @@ def figure(out: Path, table: dict[str, dict[str, float]], names: list[str], curv
     others = [m for m in table if m != base]
     moved = max(names, key=lambda n: max((abs(table[m][n] - table[base][n]) for m in others), default=0))
     drawing, (left, right) = plot.subplots(1, 2, figsize=(12, 4.2), layout="constrained")
+    colour = {m: plot.get_cmap("tab10")(i % 10) for i, m in enumerate(table)}
     for i, method in enumerate(others):
         gains = [table[method][n] - table[base][n] for n in names]
         width = 0.8 / max(1, len(others))
-        left.bar([x + (i + 0.5) * width - 0.4 for x in range(len(names))], gains, width, label=method)
+        left.bar([x + (i + 0.5) * width - 0.4 for x in range(len(names))], gains, width, label=method, color=colour[method])
     left.axhline(0, color="0.4", lw=0.8)
     left.set(title=f"gain over the frozen model ({base})", ylabel="points of accuracy")
     left.set_xticks(range(len(names)), names)
     left.legend(fontsize=8, ncols=2)
     for method in table:
-        right.plot(curves[f"{moved}/{method}"], label=method, lw=2.2 if method in ("reta", base) else 1.1)
+        curve = curves[f"{moved}/{method}"].tolist()
+        skip = min(20, len(curve) - 1)  # the first few images make the mean jump
+        wide = 2.2 if method in ("reta", base) else 1.1
+        right.plot(range(skip + 1, len(curve) + 1), curve[skip:], label=method, lw=wide, color=colour[method])
     right.set(title=f"accuracy along the stream, {moved}", xlabel="images seen", ylabel="% right so far")
     right.legend(fontsize=8, ncols=2)
     for axes in (left, right):
