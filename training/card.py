@@ -52,7 +52,8 @@ in distribution and 30 to 75 percent under shift, and these were chosen to meet 
   step {steps:,}.
 - The difficulty of `shapes-a`: an early checkpoint got 9 percent; nine settings were measured on it with 250
   pictures each, and a tenth between two of them was taken.
-- The difficulty of `shapes-sketch`: the longer run got {long_sketch:.1f} percent on clean outlines; five ways to draw were tried on two checkpoints, and one was taken.
+- The difficulty of `shapes-sketch`: the longer run got {long_sketch:.1f} percent on clean outlines;
+  five ways to draw were tried on two checkpoints, with 250 pictures each, and one was taken.
 - Measuring the batch-norm statistics afresh, after the averaged weights did badly on 300 pictures each of the
   training stream, `shapes` and `shapes-sketch`.
 - `shapes-v2` and `shapes-r` were settled by eye before any model was measured. reta-mini-l was run once to the
