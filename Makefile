@@ -36,6 +36,7 @@ contract: install ## the parts import each other in one direction only
 	$(BIN)/lint-imports
 
 docs: install    ## build the documentation into site/
+	$(BIN)/typer reta.cli utils docs --name reta --output docs/reference/cli.md > /dev/null
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: lint types contract docs test ## all of the above
