@@ -248,3 +248,53 @@ def test_extra_views_from_a_real_diffusion_pipeline(tmp_path):
     assert square(made, 32).shape == (3, 3, 32, 32)
     with pytest.raises(reta.MissingData, match="cannot be had"):
         Diffusion(str(tmp_path / "nowhere"))
+
+
+def test_the_gradient_of_the_reward_is_autograds():
+    from reta.methods.reward import feedback_grad, scores
+
+    g = torch.Generator().manual_seed(0)
+    text, second_text, views, second = (
+        torch.nn.functional.normalize(torch.randn(n, 8, generator=g, dtype=torch.float64), dim=-1)
+        for n in (6, 6, 4, 4)
+    )
+    logits = (20 * views @ text.T).requires_grad_()
+
+    def loss(rows):
+        return reference.reward_loss(1.0, rows, torch.eye(6, dtype=torch.float64), second, second_text)
+
+    expected = torch.autograd.grad(loss(logits), logits)[0]
+    task = reta.Task.from_features(second_text[:, None])
+    assert torch.allclose(feedback_grad(logits.detach(), scores(second, task), 3), expected, atol=1e-12)
+
+
+def rewarded(classes):
+    from dataclasses import replace
+
+    from reta.checks import synthetic
+
+    return replace(synthetic(classes), reward=synthetic(classes))
+
+
+@pytest.mark.parametrize("preset", ["paper", "fixed"])
+def test_reta_with_reward_conforms(preset):
+    from reta.checks import check_method
+
+    assert check_method(methods.create("reta-reward", preset), rewarded, quiet=True) == []
+
+
+def test_reta_with_reward_is_reta_but_for_the_first_loss():
+    from reta.checks import views_of as synthetic_views
+
+    task = rewarded(5)
+    views = synthetic_views(task, n=30)
+    common = {"steps": 3, "loss_gate": "all", "lr": 0.01}
+    rewards = reta.run(methods.create("reta-reward", **common), task, views, reward=views)
+    entropy = reta.run(methods.create("reta", **common), task, views)
+    assert not torch.allclose(rewards.probs, entropy.probs, atol=1e-4)
+    common["lambda_ent"] = 0.0
+    without = reta.run(methods.create("reta-reward", **common), task, views, reward=views)
+    plain = reta.run(methods.create("reta", **common), task, views)
+    assert torch.allclose(without.probs, plain.probs, atol=1e-6)
+    with pytest.raises(reta.BadInput, match="asks for a second model"):
+        reta.run(methods.create("reta-reward"), task, views)

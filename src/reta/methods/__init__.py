@@ -29,6 +29,7 @@ METHODS = {
     "boostadapter": "reta.methods.boostadapter:BoostAdapter",
     "dpe": "reta.methods.dpe:DPE",
     "reta": "reta.methods.reta:ReTA",
+    "reta-reward": "reta.methods.reta_reward:ReTAReward",
     "coop": "reta.methods.coop:CoOp",
     "tpt": "reta.methods.tpt:TPT",
     "difftpt": "reta.methods.difftpt:DiffTPT",

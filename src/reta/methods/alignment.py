@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from reta.methods.lazy import some
+from reta.methods.lazy import blocks, some
 
-BLOCK = 2**24
+KEPT = 2**24
 NEVER = -1e30
 
 
@@ -22,30 +22,35 @@ def align_grad(
     """d L_align / d text (Eq. 21), averaged over the classes in `held`.
 
     An image must find its text among the texts and, if `symmetric`, a text its image among the images:
-    (softmax over texts + softmax over images - 2 I)^T visual / (n tau). The [n, n] similarities are made a
-    block of texts at a time.
+    (softmax over texts + softmax over images - 2 I)^T visual / (n tau). The [n, n] similarities come in
+    blocks of texts; many classes would not leave room for all of them, then they are made twice.
     """
-    rows = some(held)
-    images, words, mask = visual[rows], text[rows], held[rows]
-    size = max(1, BLOCK // max(1, len(rows)))
-    parts = words.split(size)
-    first = [similarities(images, parts[0], mask, mask[:size], tau)]
-    again = (similarities(images, p, mask, mask[i * size :][: len(p)], tau) for i, p in enumerate(parts))
-    blocks = first if len(parts) == 1 else again
-    log_total = torch.stack([b.logsumexp(1) for b in blocks]).logsumexp(0)
+    rows, mask = some(held)
+    images, words = visual[rows], text[rows] / tau
+    parts = blocks(len(rows), len(rows), text.device)
+    keep = len(rows) ** 2 <= KEPT
+    made = [similarities(images, words, part, mask) for part in parts] if keep else []
+    totals = [
+        (made[i] if keep else similarities(images, words, part, mask)).logsumexp(1)
+        for i, part in enumerate(parts)
+    ]
+    total = totals[0] if len(totals) == 1 else torch.stack(totals).logsumexp(0)
     pulls = []
     for i, part in enumerate(parts):
-        here = slice(i * size, i * size + len(part))
-        block = first[0] if len(parts) == 1 else similarities(images, part, mask, mask[here], tau)
-        error = (block - log_total[:, None]).exp()
+        block = made[i] if keep else similarities(images, words, part, mask)
+        error = (block - total[:, None]).exp()
         if symmetric:
             error = error + block.softmax(0)
-        error = error * (mask[:, None] & mask[here])
-        pulls.append(error.mT @ images - (2 if symmetric else 1) * images[here] * mask[here, None])
-    grad = torch.cat(pulls) / (tau * mask.sum().clamp_min(1))
-    return torch.zeros_like(text).index_copy(0, rows, grad)
+        if mask is not None:
+            error = error * (mask[:, None] & mask[part])
+        pulls.append(error.mT @ images)
+    grad = (pulls[0] if len(pulls) == 1 else torch.cat(pulls)) - (2 if symmetric else 1) * images
+    if mask is not None:
+        grad = grad * mask[:, None]
+    return torch.zeros_like(text).index_copy(0, rows, grad / (tau * held.sum().clamp_min(1)))
 
 
-def similarities(images: Tensor, words: Tensor, mask: Tensor, here: Tensor, tau: float | Tensor) -> Tensor:
-    """Image rows against a block of text rows, over tau; pairs that do not take part are far away."""
-    return (images @ words.mT / tau).masked_fill(~(mask[:, None] & here), NEVER)
+def similarities(images: Tensor, words: Tensor, part: slice, mask: Tensor | None) -> Tensor:
+    """All images against a block of texts; pairs that do not take part are far away."""
+    block = images @ words[part].mT
+    return block if mask is None else block.masked_fill(~(mask[:, None] & mask[part]), NEVER)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from reta.methods import ops
 from reta.methods.alignment import align_grad
-from reta.methods.gaussian import Surrogate, divisor
-from reta.methods.lazy import when
+from reta.methods.gaussian import Part, Surrogate, divisor
+from reta.methods.lazy import known
 from reta.methods.reta_fields import Fields
 
 Pull = Callable[[Tensor, Tensor], Tensor]
@@ -55,40 +55,55 @@ def objective(
     cache: Cache,
     taught: Bool[Tensor, ""] | None,
     pull: Pull = entropy_pull,
-) -> Callable[[Float[Tensor, "members classes dim"]], Float[Tensor, "members classes dim"]]:
-    """The gradient of the loss at unit members, as a function of them.
+) -> Callable[[Float[Tensor, "members classes dim"]], Part]:
+    """The gradient of the loss at unit members, as a function of them and then of a slice of the classes.
 
     Which views count is decided once, at `text`. Where `taught` is False, L_surr is left out. `pull` gives
     the gradient of the first loss with respect to the logits of the views it sees, whose numbers it gets.
     """
-    center = Surrogate(
-        scale, fields.surr_center, fields.cov, divisor(fields.members, fields.cov_divisor), fields.lambda_surr
-    )
+    center = surrogate(fields, scale, taught)
     chosen, sure, kept = pick(fields, scale, text, seen, cache, center)
     held = cache.held if fields.align_classes == "cached" else torch.ones_like(cache.held)
     cached = cache.logits(sure)
 
-    def gradient(t: Tensor) -> Tensor:
+    def gradient(t: Tensor) -> Part:
         logits = scale * (sure @ t[-1].mT) + cached
-        last = fields.lambda_ent * scale * (pull(chosen, logits).mT @ sure)
-        every = surrogate(t)
-        if counts(fields.lambda_align):
-            words = t[-1] if fields.align_text == "last" else t.mean(0)
-            align = align_grad(cache.visual, words, held, fields.align_tau, fields.align_symmetric)
-            if fields.align_text == "last":
-                last = last + fields.lambda_align * align
-            else:
-                every = every + fields.lambda_align / fields.members * align
-        return torch.cat([every[:-1], (every[-1] + last)[None]])
+        towards = fields.lambda_ent * scale * pull(chosen, logits)
+        every = None if center is None else center.grad(t, kept, seen.label)
+        align = aligned(fields, t, cache, held)
 
-    def surrogate(t: Tensor) -> Tensor:
-        if not counts(fields.lambda_surr):
-            return torch.zeros_like(t)
-        if taught is None:
-            return center.grad(t, kept, seen.label)
-        return when(taught, lambda: center.grad(t, kept, seen.label), lambda: torch.zeros_like(t))
+        def part(here: slice) -> Tensor:
+            some = torch.zeros_like(t[:, here]) if every is None else every(here)
+            last = towards[:, here].mT @ sure
+            if align is not None and fields.align_text == "mean":
+                some = some + align[here] / fields.members
+            elif align is not None:
+                last = last + align[here]
+            return torch.cat([some[:-1], (some[-1] + last)[None]])
+
+        return part
 
     return gradient
+
+
+def surrogate(fields: Fields, scale: float, taught: Tensor | None) -> Surrogate | None:
+    """L_surr, or None where it does not count."""
+    if not counts(fields.lambda_surr) or (taught is not None and known(taught) is False):
+        return None
+    weight = fields.lambda_surr if taught is None else fields.lambda_surr * taught
+    return Surrogate(
+        scale, fields.surr_center, fields.cov, divisor(fields.members, fields.cov_divisor), weight
+    )
+
+
+def aligned(fields: Fields, text: Tensor, cache: Cache, held: Tensor) -> Tensor | None:
+    """The weighted gradient of L_align with respect to the text in it, or None where it does not count."""
+    if not counts(fields.lambda_align):
+        return None
+    words = text[-1] if fields.align_text == "last" else text.mean(0)
+    return fields.lambda_align * align_grad(
+        cache.visual, words, held, fields.align_tau, fields.align_symmetric
+    )
 
 
 def counts(weight: float | Tensor) -> bool:
@@ -97,18 +112,18 @@ def counts(weight: float | Tensor) -> bool:
 
 
 def pick(
-    fields: Fields, scale: float, text: Tensor, seen: Seen, cache: Cache, center: Surrogate
+    fields: Fields, scale: float, text: Tensor, seen: Seen, cache: Cache, center: Surrogate | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The numbers of the views L_ent sees, their features, and the features L_surr sees."""
     views, logits = seen.views, None
-    if fields.ent_views == "topq" or fields.surr_views == "confident":
+    if fields.ent_views == "topq" or (center is not None and fields.surr_views == "confident"):
         logits = scale * (views @ text[-1].mT) + cache.logits(views)
     chosen, sure = torch.zeros_like(seen.label).reshape(1), seen.x[None]
     if fields.ent_views == "topq" and logits is not None:
         chosen = ops.confident(logits, fields.share)
         sure = views[chosen]
-    if fields.surr_views == "refined" and counts(fields.lambda_surr):
+    if center is not None and fields.surr_views == "refined":
         logits = center.logits(text, views, seen.label)
-    if logits is None:
+    if center is None or logits is None:
         return chosen, sure, sure
     return chosen, sure, views[ops.confident(logits, fields.surr_q)]

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from reta.methods import ops
+from reta.methods.lazy import blocks
 
 BETA1, BETA2 = 0.9, 0.999
-ROWS = 512
-Gradient = Callable[[Tensor], Tensor]
+Gradient = Callable[[Tensor], Callable[[slice], Tensor]]
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,25 @@ class Residuals:
     ) -> tuple[Tensor, Tensor | None]:
         """The moved members, and the residuals if they had a `start`.
 
-        `text` is unit(base + start), and `gradient` is dL/dt at unit members.
+        `text` is unit(base + start); `gradient` is dL/dt at unit members, then of a slice of the classes.
         """
         if self.steps == 1 and start is None and not self.shared:
-            return self._leap(base, gradient(text)), None
+            part = gradient(text)
+            return by_blocks(base, lambda here: self._leap(base[:, here], part(here))), None
         r = torch.zeros_like(base) if start is None else start
         r = self._walk(base, text, r, gradient)
         return ops.unit(base + r), None if start is None else r
 
     def _leap(self, base: Tensor, grad: Tensor) -> Tensor:
-        """One step from r = 0, a block of rows at a time so that a CPU's cache holds it."""
-        size = ROWS if base.device.type == "cpu" else base[..., 0].numel()
-        rows = zip(base.flatten(0, 1).split(size), grad.flatten(0, 1).split(size), strict=True)
-        moved = [ops.unit(b + self._first(tangent(b, g))) for b, g in rows]
-        return (moved[0] if len(moved) == 1 else torch.cat(moved)).reshape(base.shape)
+        """One step from r = 0."""
+        step = ops.adam_step if self.adam_state == "exact" else ops.adam_step_fp16
+        return ops.unit(base + step(tangent(base, grad), self.lr, self.eps))
 
     def _walk(self, base: Tensor, text: Tensor, r: Tensor, gradient: Gradient) -> Tensor:
         """The residuals after AdamW as torch.optim has it."""
         m = v = torch.zeros_like(base)
         for k in range(1, self.steps + 1):
-            g = tangent(base + r, gradient(text))
+            g = tangent(base + r, by_blocks(base, gradient(text)))
             if self.shared:
                 g = g.sum(0, keepdim=True).expand_as(base)
             m = BETA1 * m + (1 - BETA1) * g
@@ -68,10 +67,6 @@ class Residuals:
             r = r * (1 - self.lr * self.weight_decay) - self.lr * scaled
             text = ops.unit(base + r)
         return r
-
-    def _first(self, g: Tensor) -> Tensor:
-        step = ops.adam_step if self.adam_state == "exact" else ops.adam_step_fp16
-        return step(g, self.lr, self.eps)
 
     def _held(self, v: Tensor) -> Tensor:
         """The second moment as it is stored."""
@@ -92,5 +87,15 @@ def evolve(
     normalise: bool,
 ) -> Float[Tensor, "members classes dim"]:
     """The progressive mean of the members, `past` earlier ones against the new one (Eq. 17)."""
-    mean = torch.lerp(moved, text, past / (past + 1))
-    return ops.unit(mean) if normalise else mean
+
+    def part(here: slice) -> Tensor:
+        mean = torch.lerp(moved[:, here], text[:, here], past / (past + 1))
+        return ops.unit(mean) if normalise else mean
+
+    return by_blocks(text, part)
+
+
+def by_blocks(like: Tensor, part: Callable[[slice], Tensor]) -> Tensor:
+    """What `part` makes of all classes, made a few at a time where that keeps it in a CPU's cache."""
+    parts = [part(here) for here in blocks(like.shape[1], like[:, 0].numel(), like.device)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -1,22 +1,28 @@
 """The class-wise Gaussian of ReTA's text members: refined logits, the surrogate loss and its gradient.
 
 Two forms of the term z^T W_{c,y} z / 2 tau^2 of the surrogate loss. With members t_m^c, their class mean
-mu^c, D_m^c = t_m^c - mu^c and the divisor n, the cross-class covariance is
+mu^c, D_m^c = t_m^c - mu^c, E_m^c = D_m^c - D_m^y and the divisor n, the cross-class covariance is
 Sigma^{cy} = sum_m D_m^c (D_m^y)^T / n, so that
 
-    full:      z^T W_{c,y} z         = sum_m (z . (D_m^c - D_m^y))^2 / n
-    diagonal:  sum_d z_d^2 (W_{c,y})_dd = sum_d z_d^2 sum_m (D_m^c - D_m^y)_d^2 / n
+    full:      z^T W_{c,y} z               = sum_m (z . E_m^c)^2 / n
+    diagonal:  sum_d z_d^2 (W_{c,y})_dd    = sum_d z_d^2 sum_m (E_m^c)_d^2 / n
 
 Neither builds a covariance: the first needs the members' products with the views, the second one [C, D] table.
+Gradients are given as functions of a slice of the classes, so that no second [M, C, D] tensor is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from reta.methods.lazy import blocks
+
+Part = Callable[[slice], Tensor]
 
 
 @dataclass(frozen=True)
@@ -38,18 +44,24 @@ class Surrogate:
         """<z, centre> / tau + z^T W_{c,y} z / 2 tau^2 for every class; the last term is 0 at c = y (Eq. 20)."""
         if self.cov == "full":
             return self._full(text, views, label)[0]
-        return self._diagonal(text, views, label)[0]
+        squares = views.square()
+        own = deviation(text, label)
+        parts = blocks(text.shape[1], text[:, 0].numel(), text.device)
+        rows = [self._diagonal(text[:, part], views, squares, own) for part in parts]
+        return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
 
     def grad(
         self,
         text: Float[Tensor, "members classes dim"],
         views: Float[Tensor, "views dim"],
         label: Int[Tensor, ""],
-    ) -> Float[Tensor, "members classes dim"]:
-        """weight * d L_surr / d text: L_surr is the mean over the views of the cross-entropy to the label (Eq. 20)."""
-        if self.cov == "full":
-            return self._full_grad(text, views, label)
-        return self._diagonal_grad(text, views, label)
+    ) -> Part:
+        """weight * d L_surr / d text of a slice of classes, `[members, slice, dim]`.
+
+        L_surr is the mean over the views of the cross-entropy of the refined logits to the label (Eq. 20).
+        """
+        form = self._full_grad if self.cov == "full" else self._diagonal_grad
+        return form(text, views, label)
 
     def _error(self, logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """weight * d L_surr / d logits, and where the class is the label."""
@@ -57,48 +69,65 @@ class Surrogate:
         return (logits.softmax(-1) - is_label.to(logits.dtype)) * (self.weight / len(logits)), is_label
 
     def _full(self, text: Tensor, views: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and E[b,m,c] = z_b . (D_m^c - D_m^y)."""
-        members, classes, dim = text.shape
-        near = (views @ text.reshape(-1, dim).mT).reshape(-1, members, classes)
+        """Logits, and z_b . E_m^c as [views, members, classes]."""
+        near = (views @ text.flatten(0, 1).mT).reshape(len(views), *text.shape[:2])
         mean = near.mean(1)
         apart = near - mean[:, None]
         apart = apart - apart.index_select(-1, label.reshape(1))
         centre = near[:, -1] if self.center == "last" else mean
-        spread = apart.square().sum(1) / self.divisor
-        return self.scale * centre + 0.5 * self.scale**2 * spread, apart
+        spread = apart.square().sum(1)
+        return self.scale * centre + (0.5 * self.scale**2 / self.divisor) * spread, apart
 
-    def _full_grad(self, text: Tensor, views: Tensor, label: Tensor) -> Tensor:
-        members = len(text)
+    def _full_grad(self, text: Tensor, views: Tensor, label: Tensor) -> Part:
         logits, apart = self._full(text, views, label)
         error, is_label = self._error(logits, label)
         pull = (self.scale**2 / self.divisor) * error[:, None] * apart
         pull = pull - is_label * pull.sum(-1, keepdim=True)
-        if self.center == "last":
-            pull = torch.cat([pull[:, :-1], pull[:, -1:] + self.scale * error[:, None]], 1)
-        else:
-            pull = pull + self.scale / members * error[:, None]
-        return (pull.reshape(len(views), -1).mT @ views).reshape(text.shape)
+        pull = pull + self._central(len(text), text)[:, None] * error[:, None]
 
-    def _diagonal(self, text: Tensor, views: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and E_m^c = D_m^c - D_m^y."""
+        def part(here: slice) -> Tensor:
+            chosen = pull[..., here]
+            return (chosen.flatten(1).mT @ views).reshape(*chosen.shape[1:], -1)
+
+        return part
+
+    def _diagonal(self, text: Tensor, views: Tensor, squares: Tensor, own: Tensor) -> Tensor:
+        """Logits of a slice of classes."""
         mean = text.mean(0)
-        apart = text - mean
-        apart = apart - apart.index_select(1, label.reshape(1))
-        table = apart.square().sum(0) / self.divisor
+        table = (text - mean - own[:, None]).square().sum(0)
         centre = text[-1] if self.center == "last" else mean
-        spread = views.square() @ table.mT
-        return self.scale * views @ centre.mT + 0.5 * self.scale**2 * spread, apart
+        spread = squares @ table.mT
+        return self.scale * (views @ centre.mT) + (0.5 * self.scale**2 / self.divisor) * spread
 
-    def _diagonal_grad(self, text: Tensor, views: Tensor, label: Tensor) -> Tensor:
-        members = len(text)
-        logits, apart = self._diagonal(text, views, label)
-        error, is_label = self._error(logits, label)
-        pull = (self.scale**2 / self.divisor) * apart * (error.mT @ views.square())
-        pull = pull - is_label[:, None] * pull.sum(1, keepdim=True)
-        centre = self.scale * error.mT @ views
-        if self.center == "last":
-            return torch.cat([pull[:-1], pull[-1:] + centre])
-        return pull + centre / members
+    def _diagonal_grad(self, text: Tensor, views: Tensor, label: Tensor) -> Part:
+        error, is_label = self._error(self.logits(text, views, label), label)
+        strength, central = self.scale**2 / self.divisor, self._central(len(text), text)
+        squares, own = views.square(), deviation(text, label)
+        # The errors of a view sum to zero over the classes, so E may be D in what the label is pulled by.
+        spread = error @ text
+        total = strength * (squares * (spread - spread.mean(0))).sum(1)
+
+        def part(here: slice) -> Tensor:
+            some, chosen = text[:, here], error[:, here]
+            pull = (some - some.mean(0) - own[:, None]) * (strength * (chosen.mT @ squares))
+            pull = pull - is_label[here, None] * total[:, None]
+            return pull + central[:, None, None] * (chosen.mT @ views)
+
+        return part
+
+    def _central(self, members: int, like: Tensor) -> Float[Tensor, " members"]:
+        """d centre / d member, times the scale: all of it on the last one, or the same on each."""
+        if self.center == "mean":
+            return like.new_full((members,), self.scale / members)
+        return self.scale * (torch.arange(members, device=like.device) == members - 1).to(like.dtype)
+
+
+def deviation(
+    text: Float[Tensor, "members classes dim"], label: Int[Tensor, ""]
+) -> Float[Tensor, "members dim"]:
+    """D_m^y: how far the members of one class are from their mean."""
+    own = text.index_select(1, label.reshape(1)).squeeze(1)
+    return own - own.mean(0)
 
 
 def divisor(members: int, kind: str) -> float:

@@ -1,4 +1,4 @@
-"""Work that a closed gate would throw away, skipped where asking is free.
+"""Work that a closed gate would throw away, and memory a CPU's cache would not hold: neither is needed.
 
 A step is branch-free: both sides of a gate are computed and a mask picks. On a CPU, outside of `vmap` and
 tracing, the value of a flag can be read at no cost, and what it would discard need not be computed. The
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
+BLOCK = 2**18
 
 
 def known(flag: Bool[Tensor, ""]) -> bool | None:
@@ -31,33 +32,40 @@ def known(flag: Bool[Tensor, ""]) -> bool | None:
         return None
 
 
-def when(flag: Bool[Tensor, ""], new: Callable[[], Tensors], old: Tensors | Callable[[], Tensors]) -> Tensors:
-    """`new()` where the flag is set, else `old`, made or to be made; one tensor or a tuple of them.
+def when(flag: Bool[Tensor, ""], new: Callable[[], Tensors], old: Tensors) -> Tensors:
+    """`new()` where the flag is set, else `old`; one tensor or a tuple of them.
 
     >>> when(torch.tensor(False), lambda: torch.ones(2), torch.zeros(2))
     tensor([0., 0.])
     """
     value = known(flag)
-    if value:
-        return new()
-    stale = old() if callable(old) else old
-    if value is False:
-        return stale
+    if value is not None:
+        return new() if value else old
     fresh = new()
-    if isinstance(fresh, Tensor) or isinstance(stale, Tensor):
-        return torch.where(flag, fresh, stale)  # pyright: ignore
-    return tuple(torch.where(flag, a, b) for a, b in zip(fresh, stale, strict=True))
+    if isinstance(fresh, Tensor) or isinstance(old, Tensor):
+        return torch.where(flag, fresh, old)  # pyright: ignore
+    return tuple(torch.where(flag, a, b) for a, b in zip(fresh, old, strict=True))
 
 
-def some(mask: Bool[Tensor, " rows"]) -> Int[Tensor, " chosen"]:
-    """The rows a mask holds, or all rows where shapes may not depend on data: keep masking by `mask[rows]`.
+def some(mask: Bool[Tensor, " rows"]) -> tuple[Int[Tensor, " chosen"], Bool[Tensor, " chosen"] | None]:
+    """The rows a mask holds; or all rows and the mask, where shapes may not depend on data.
 
     >>> some(torch.tensor([True, False, True]))
-    tensor([0, 2])
+    (tensor([0, 2]), None)
     """
     if mask.device.type == "cpu":
         try:
-            return mask.nonzero()[:, 0]
+            return mask.nonzero()[:, 0], None
         except RuntimeError:  # what vmap and tracing answer
             pass
-    return torch.arange(mask.shape[-1], device=mask.device)
+    return torch.arange(mask.shape[-1], device=mask.device), mask
+
+
+def blocks(count: int, width: int, device: torch.device) -> list[slice]:
+    """Slices of `count` rows of `width` numbers: small ones for a CPU, all rows at once elsewhere.
+
+    >>> blocks(1000, 512, torch.device("cpu"))
+    [slice(0, 512, None), slice(512, 1000, None)]
+    """
+    size = max(1, BLOCK // max(1, width) if device.type == "cpu" else count)
+    return [slice(i, min(i + size, count)) for i in range(0, count, size)] or [slice(0, 0)]

@@ -12,7 +12,7 @@ from torch import Tensor
 from reta.errors import BadInput
 from reta.methods import committee, ops, subspace
 from reta.methods.base import State, like
-from reta.methods.calibration import Cache, Seen, objective
+from reta.methods.calibration import Cache, Pull, Seen, entropy_pull, objective
 from reta.methods.evolution import Residuals, evolve
 from reta.methods.lazy import when
 from reta.methods.reta_fields import Fields
@@ -75,7 +75,8 @@ class ReTA(Fields):
         new = {"keys": keys, "scores": scores, "visual": visual}
 
         confident = seen.entropy < self._threshold(task)
-        moved, residual = self.adapt(task.scale, state, text, seen, cache, reliable, confident)
+        pull = self.pull(task, sample)
+        moved, residual = self.adapt(task.scale, state, text, seen, cache, reliable, confident, pull)
         logits, p_cls, p_gauss = self.answer(task.scale, moved, seen, cache)
         if self.gate_entropy == "after":
             confident = ops.entropy(logits) < self._threshold(task)
@@ -109,6 +110,10 @@ class ReTA(Fields):
         )
         return Seen(views, x, entropy, label, votes, committee.weight(rs, self.score, self.ratio).to(x.dtype))
 
+    def pull(self, task: Task, sample: Sample) -> Pull:
+        """The first loss, as its gradient with respect to the logits of the views it sees (Eq. 19)."""
+        return entropy_pull
+
     def adapt(
         self,
         scale: float,
@@ -118,6 +123,7 @@ class ReTA(Fields):
         cache: Cache,
         reliable: Tensor,
         confident: Tensor,
+        pull: Pull,
     ) -> tuple[Tensor, Tensor | None]:
         """The members as this image moves them, and the residuals if they are kept (Eq. 16, 18)."""
         start = state.get("residual")
@@ -130,7 +136,7 @@ class ReTA(Fields):
         taught = reliable if self.loss_gate == "surr_only" else None
 
         def move() -> tuple[Tensor, ...]:
-            loss = objective(self, scale, text, seen, cache, taught)
+            loss = objective(self, scale, text, seen, cache, taught, pull)
             moved, r = residuals.move(state["text"], text, start, loss)
             return (moved,) if r is None else (moved, r)
 
@@ -168,9 +174,12 @@ class ReTA(Fields):
         text = when(updated, lambda: evolve(state["text"], moved, past, self.normalise_global), state["text"])
         new = {"text": text, "count": count}
         if self._follows:
-            rows = subspace.rows_of(self._sourced(text), self.projection)
             new["vectors"], new["basis"] = subspace.follow(
-                state["vectors"], state["basis"], rows, self.rank, updated
+                state["vectors"],
+                state["basis"],
+                lambda: subspace.rows_of(self._sourced(text), self.projection),
+                self.rank,
+                updated,
             )
         elif "basis" in state:
             new["basis"] = state["basis"]
@@ -195,8 +204,7 @@ class ReTA(Fields):
 
     def _sourced(self, text: Tensor) -> Tensor:
         """The members whose axes span the text subspace."""
-        unit = ops.unit(text)
-        return unit if self.proj_source == "all" else unit[-1:]
+        return ops.unit(text if self.proj_source == "all" else text[-1:])
 
     def _members(self, state: State) -> Tensor:
         """The members as they stand: stored text, plus residuals that persist, of length one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -74,20 +76,21 @@ def _noise(rows: Tensor) -> float:
 def follow(
     vectors: Float[Tensor, "small small"],
     old: Float[Tensor, "rank dim"],
-    rows: Float[Tensor, "rows dim"],
+    rows: Callable[[], Float[Tensor, "rows dim"]],
     rank: int,
     changed: Bool[Tensor, ""],
 ) -> tuple[Tensor, Tensor]:
-    """Eigenvectors and axes of a text that may have changed a little.
+    """Eigenvectors and axes of a text, its `rows`, that may have changed a little.
 
     On a CPU they are computed anew if it has. A CUDA graph can neither ask nor decompose: there the old
     eigenvectors are turned until they fit, in matrix products alone.
     """
 
     def fresh() -> tuple[Tensor, Tensor]:
-        matrix = gram(rows)
-        turned = turn(vectors, matrix) if rows.is_cuda else eigenvectors(matrix)
-        return turned, leading(turned, rows, rank)
+        now = rows()
+        matrix = gram(now)
+        turned = turn(vectors, matrix) if now.is_cuda else eigenvectors(matrix)
+        return turned, leading(turned, now, rank)
 
     vectors, old = when(changed, fresh, (vectors, old))
     return vectors, old
