@@ -42,7 +42,10 @@ docs: install    ## build the documentation into site/
 check: lint types contract docs test ## all of the above
 
 bench: install   ## speed: ratios against references measured in the same run
-	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/prompts.py
+	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/step.py
 
 clean:           ## remove what was built
 	rm -rf $(VENV) site build dist .pytest_cache .ruff_cache

@@ -121,6 +121,11 @@ class Task:
             self._contexts[context] = begin(self.model, self.names, context)
         return self._contexts[context]
 
+    def unknown_tokens(self) -> list[int]:
+        """How many tokens of each class's sentences the model has never seen; 0 for models with a whole vocabulary."""
+        count = getattr(self.model, "unknown_tokens", lambda text: 0)
+        return [sum(count(text) for text in texts) for texts in self.sentences]
+
     @property
     def dim(self) -> int:
         return self.prompts.shape[-1]

@@ -61,13 +61,11 @@ def classify(
         Path | None, typer.Option(help="JSON: class name -> sentences, added to the templates.")
     ] = None,
     model: Annotated[
-        str, typer.Option(help="An open_clip NAME/TAG, or reta-mini (embedded).")
+        str, typer.Option(help="An open_clip NAME/TAG, reta-mini or reta-photo.")
     ] = "ViT-B-16/openai",
     weights: Annotated[Path | None, typer.Option(help="A local weights file for the model.")] = None,
     method: Annotated[str, typer.Option(help="See `reta methods list`.")] = "reta",
-    preset: Annotated[
-        str | None, typer.Option(help="See `reta methods show NAME`.")
-    ] = None,
+    preset: Annotated[str | None, typer.Option(help="See `reta methods show NAME`.")] = None,
     views: Annotated[
         int | None, typer.Option(help="Views per image; fewer is faster, 1 is the plain view.")
     ] = None,
@@ -77,13 +75,9 @@ def classify(
     state: Annotated[
         Path | None, typer.Option(help="Go on from this state if it is there, and save to it.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="A .jsonl, .csv or .parquet file; resumes.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A .jsonl, .csv or .parquet file; resumes.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to report per image.")] = 1,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Exit 0 despite unreadable images.")
-    ] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Exit 0 despite unreadable images.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the views.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
@@ -103,6 +97,7 @@ def classify(
         raise BadInput(f"--out must end in .jsonl, .csv or .parquet, not {out.name!r}")
     backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
     task = reta.Task.build(backbone, classes, _templates(templates), prompts)
+    _note_unknown(task, backbone)
     chosen = _method(method, preset, views)
     stream = _stream(state, backbone, task, chosen, seed)
     results = None if out is None else Results.open(out, stream)
@@ -148,6 +143,17 @@ def _templates(templates: str) -> str | list[str]:
     if not path.is_file():
         raise MissingData(f"no such file of templates: {path}")
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _note_unknown(task: Any, model: Any) -> None:
+    """An embedded model knows few words; its answers for others mean little."""
+    foreign = [name for name, unknown in zip(task.names, task.unknown_tokens(), strict=True) if unknown]
+    if foreign:
+        shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
+        note = (
+            f"note: {model.name} has never seen some words of the prompts of {len(foreign)} classes ({shown})"
+        )
+        print(note, file=sys.stderr)
 
 
 def _method(name: str, preset: str | None, views: int | None) -> Any:
