@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from reta import __version__
-from reta.commands import classify, coop, data, demo, doctor, features, inspect
+from reta.commands import bench, classify, coop, data, demo, doctor, features, inspect, sweep
 from reta.errors import RetaError
 
 app = typer.Typer(
@@ -21,12 +21,14 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("classify")(classify.classify)
+app.command("sweep")(sweep.sweep)
 app.command("doctor")(doctor.doctor)
 app.command("models")(inspect.models)
 app.add_typer(data.app, name="data")
 app.add_typer(data.prompts_app, name="prompts")
 app.add_typer(features.app, name="features")
 app.add_typer(coop.app, name="coop")
+app.add_typer(bench.app, name="bench")
 app.add_typer(inspect.methods_app, name="methods")
 app.add_typer(inspect.state_app, name="state")
 

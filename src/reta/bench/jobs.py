@@ -36,6 +36,7 @@ class Job:
     models: tuple[str, ...] = ()
     pictures: tuple[Any, ...] = ()
     device: str = "auto"
+    precision: str = "auto"
 
     @property
     def id(self) -> str:

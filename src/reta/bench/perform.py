@@ -18,6 +18,7 @@ from reta.bench.jobs import Job
 from reta.bench.reuse import joined
 from reta.bench.stage import open_model
 from reta.bench.store import Store
+from reta.errors import BadState
 from reta.views import Views
 
 
@@ -62,8 +63,12 @@ def _views(job: Job) -> list[dict[str, Any]]:
 
 
 def with_models(task: Any, job: Job, device: str) -> Any:
-    """The task with its models, for methods that learn a prompt."""
-    models = [open_model(name, device) for name in job.models]
+    """The task with its models, for methods that learn a prompt or tune a tower."""
+    models = [open_model(name, device, job.precision) for name in job.models]
+    wanted = [job.identity["text"]["model"], job.identity["text"]["reward"]]
+    for model, about in zip(models, wanted, strict=False):
+        if model.fingerprint != about["fingerprint"]:
+            raise BadState(f"the weights of {model.name} changed while the plan ran; run the plan again")
     reward = None if task.reward is None else replace(task.reward, model=models[1])
     return replace(task, model=models[0], reward=reward)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from reta.bench.plan import METRICS
 from reta.bench.sheet import Entry, Sheet
+from reta.bench.times import UNITS
 
 Link = Callable[[str], str]
 FIELDS = (
@@ -29,7 +30,8 @@ def number(value: float | None, sign: bool = False) -> str:
 
 def caption(sheet: Sheet) -> str:
     """What the numbers are, in one line."""
-    kinds = [METRICS[m] for m in dict.fromkeys(column.metric for column in sheet.columns)]
+    names = METRICS | UNITS
+    kinds = [names[m] for m in dict.fromkeys(column.metric for column in sheet.columns)]
     marks = f" † differs from {sheet.reference} (McNemar and bootstrap, 5 %)." if _marked(sheet) else ""
     printed = any(e.printed is not None for row in sheet.entries.values() for e in row)
     paper = " In brackets what the paper printed" if printed else ""

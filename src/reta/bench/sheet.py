@@ -9,9 +9,9 @@ from statistics import fmean, pstdev
 from reta.bench import published
 from reta.bench.collect import Results
 from reta.bench.compare import Comparison, compare
-from reta.bench.plan import METRICS
 
 LOWER = ("ece", "nll")
+SHORT = {"cache_accuracy": "cache", "auroc": "AUROC", "ece": "ECE", "nll": "NLL"}
 
 
 @dataclass
@@ -78,7 +78,7 @@ def columns(results: Results) -> list[Column]:
 
     def add(title: str, names: Sequence[str], stream: str, average: bool) -> None:
         for metric in metrics:
-            label = f"{title}, {_short(metric)}" if many and metric != "accuracy" else title
+            label = f"{title}, {SHORT.get(metric, metric)}" if many and metric != "accuracy" else title
             key = {"moved": "Changed"}.get(metric, title) if many else title
             out.append(Column(label, metric, tuple(names), stream, average, key))
 
@@ -94,10 +94,6 @@ def columns(results: Results) -> list[Column]:
         if kind == "groups" or len(names) > 1:
             add(title, names, streams[0], average=True)
     return out
-
-
-def _short(metric: str) -> str:
-    return METRICS[metric].partition(",")[0].partition(" (")[0]
 
 
 def _sheet(results: Results, model: str) -> Sheet:

@@ -181,6 +181,7 @@ class Stage:
             models=(name, reward) if reward else (name,),
             pictures=tuple(self.data(d) for d in data) if "pixels" in method.needs else (),
             device=self.options.device,
+            precision=self.options.precision,
         )
 
     def _named(self, row: Row, model: str) -> str:
