@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# a loaded machine is no failure, and a test that passes once must pass again
+settings.register_profile("reta", deadline=None, derandomize=True)
+settings.load_profile("reta")
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
