@@ -117,7 +117,8 @@ def rows(data: Features, orders: int = ORDERS) -> Iterator[dict[str, Any]]:
         order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
         labels = data.labels[order]
         for name, preset, method in contenders():
-            head = {"dataset": data.dataset, "model": data.model, "order": seed}
+            head = {"dataset": data.dataset, "model": data.model, "order": seed, "images": len(labels)}
+            head["task"] = data.task.fingerprint
             probs, _, cost = follow(method, data, order)
             yield head | {"method": name, "preset": preset, "oracle": False} | measure(probs, labels) | cost
         _, told, cost = follow(create("dmn", oracle_weight_search=True), data, order)
@@ -140,7 +141,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("real", "world"))
     parser.add_argument("--features", type=Path, metavar="DIR", help="real: where the feature files are")
-    parser.add_argument("--images", type=int, default=500, metavar="N", help="world: images of each set")
+    parser.add_argument("--images", type=int, default=400, metavar="N", help="world: images of each set")
     parser.add_argument("--root", type=Path, metavar="DIR", help="world: where to keep encoded views")
     parser.add_argument("--out", type=Path, metavar="FILE")
     options = parser.parse_args()

@@ -1,0 +1,214 @@
+"""Time and memory of one ReTA step against the literal form of the released code, in the same run.
+
+    python benchmarks/step.py --out results/bench/step.json
+    python benchmarks/step.py --memory 21000
+
+The literal form is `tests/reference_reta.py`: a covariance tensor [D,C,C], a full SVD per image, autograd and
+torch.optim.AdamW, the cache as Python lists. Both see the same made-up features (fp32, 64 views, 512 dimensions),
+one image after the other in turn, after the library has seen a few images per class so that the caches are filled. Ratios
+are by the clock, and in brackets by processor time, which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import reta
+from reta import state as states
+from reta.methods import create
+from reta.methods.ops import donated, unit
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from reference_reta import RELEASED, Reference
+
+DIM, VIEWS, PROMPTS = 512, 64, 9
+CONSTANTS = {"alpha": 6.0, "beta": 5.0, "eta": 1.0, "lr": 6e-4, "l_align": 0.5, "l_surr": 0.05}
+BLOCK = 10
+PRESETS = ("paper", "released/imagenet")
+
+
+def features(classes: int, count: int, seed: int = 0) -> tuple[reta.Task, Tensor]:
+    """A task and views whose cosines look like CLIP's: a falling spectrum, text and images apart."""
+    g = torch.Generator().manual_seed(0)
+    spectrum = torch.arange(1, DIM + 1).rsqrt()
+    spectrum /= spectrum.norm()
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, DIM, generator=g) * spectrum
+
+    centres, common, gap = noise(classes), noise(1), noise(1)
+    text = 1.5 * common + centres[:, None] + 0.5 * noise(classes, PROMPTS)
+    g.manual_seed(seed + 1)
+    signal = 0.28 * math.sqrt(math.log(classes))
+    images = 2 * gap + 0.3 * common + noise(count)
+    images = images + signal * centres[torch.randint(classes, (count,), generator=g)]
+    views = unit(images[:, None] + 0.3 * noise(count, VIEWS))
+    views[:, 0] = unit(images)
+    return reta.Task.from_features(text, scale=100.0), views
+
+
+def literal_bytes(classes: int) -> int:
+    """What the literal form needs at its worst moment: covariances and their gradient, refined logits twice."""
+    return 4 * (2 * DIM * classes**2 + 3 * VIEWS * classes**2)
+
+
+def available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def filled(method: Any, task: reta.Task, classes: int) -> states.State:
+    """A state after some images of every class; one view each is enough to fill the caches."""
+    count = min(3 * classes, 3000)
+    return reta.run(method, task, features(classes, count, seed=1)[1][:, :1], device="cpu").state
+
+
+def literal(task: reta.Task, state: states.State) -> Reference:
+    """The literal form, going on from the library's state."""
+    reference = Reference(list(task.prompts), task.scale, RELEASED | CONSTANTS)
+    reference.G, reference.n = state["text"].clone(), int(state["count"])
+    for c, (keys, scores) in enumerate(zip(state["keys"], state["scores"], strict=True)):
+        items = [(k.clone(), float(s)) for k, s in zip(keys, scores, strict=True) if math.isfinite(s)]
+        if items:
+            reference.cache[c] = items
+    return reference
+
+
+def timed(call: Any, into: list[tuple[float, float]]) -> Any:
+    """Call and note the milliseconds on the clock and of the processor."""
+    clock, processor = time.perf_counter(), time.process_time()
+    value = call()
+    into.append((1e3 * (time.perf_counter() - clock), 1e3 * (time.process_time() - processor)))
+    return value
+
+
+def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
+    """Milliseconds per image of each form on the same images, and how far their answers are apart."""
+    task, views = features(classes, samples)
+    methods = {name: create("reta", preset=name) for name in PRESETS}
+    state = {name: filled(m, task, classes) for name, m in methods.items()}
+    reference = literal(task, state[PRESETS[1]]) if with_literal else None
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in (*PRESETS, "literal")}
+    gap, reliable = 0.0, 0
+    with torch.no_grad(), donated():
+        for block in views.split(BLOCK):
+            for name, method in methods.items():
+                outputs = []
+                for row in block:
+                    sample, before = reta.Sample(row), state[name]
+                    output, state[name] = timed(
+                        lambda m=method, s=sample, b=before: m.step(task, b, s), times[name]
+                    )
+                    outputs.append(output)
+            reliable += sum(int(o.info["reliable"]) for o in outputs)
+            for row, output in zip(block, outputs if reference is not None else (), strict=False):
+                answer = timed(lambda r=row: reference(r), times["literal"])
+                gap = max(gap, float((answer["probs"] - output.probs).abs().max()))
+    return summary(classes, times, reliable / samples) | ({"largest_gap": gap} if with_literal else {})
+
+
+def summary(classes: int, times: dict[str, list[tuple[float, float]]], reliable: float) -> dict[str, Any]:
+    """Means over the images, and how many times faster the library is, by the clock and by processor time."""
+    row: dict[str, Any] = {"classes": classes, "samples": len(times[PRESETS[0]]), "reliable": reliable}
+    for name, values in times.items():
+        if values:
+            clock, processor = zip(*(values[1:] or values), strict=True)
+            row[name] = {
+                "ms": statistics.fmean(clock),
+                "median_ms": statistics.median(clock),
+                "processor_ms": statistics.fmean(processor),
+            }
+    if "literal" in row:
+        for kind, key in (("faster", "ms"), ("faster_processor", "processor_ms")):
+            row[kind] = {n: row["literal"][key] / row[n][key] for n in PRESETS}
+    return row
+
+
+def peak(classes: int) -> dict[str, Any]:
+    """Peak resident memory of init and a few steps with a full cache, in a process of its own."""
+    task, views = features(classes, 4)
+    method = create("reta")
+    state = method.init(task)
+    state["keys"].copy_(task.text[:, None].expand_as(state["keys"]))
+    state["visual"].copy_(task.text)
+    state["scores"].fill_(0.5)
+    start = time.perf_counter()
+    with torch.no_grad(), donated():
+        for row in views:
+            state = method.step(task, state, reta.Sample(row))[1]
+    seconds = (time.perf_counter() - start) / len(views)
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "classes": classes,
+        "peak_bytes": rss,
+        "state_bytes": states.nbytes(state),
+        "seconds_per_image": seconds,
+    }
+
+
+def show(row: dict[str, Any]) -> None:
+    cells = [f"C = {row['classes']:>6}"]
+    cells += [f"{n} {row[n]['ms']:9.2f} ms" for n in PRESETS]
+    if "literal" in row:
+        cells += [f"literal {row['literal']['ms']:9.1f} ms"]
+        cells += [f"{n} {row['faster'][n]:5.0f}x ({row['faster_processor'][n]:.0f}x)" for n in PRESETS]
+    else:
+        cells += [f"literal: would need {row['literal_bytes'] / 2**30:.0f} GiB"]
+    print(" | ".join(cells), flush=True)
+
+
+def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for classes in args.classes:
+        need = literal_bytes(classes)
+        fits = need < 0.7 * available_bytes()
+        samples = args.samples if classes <= 200 else max(4, args.samples // (10 if fits else 5))
+        row = race(classes, samples, fits) | {"literal_bytes": need}
+        show(row)
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000, 10000])
+    parser.add_argument("--samples", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", type=int, help="only the peak memory at so many classes")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.memory:
+        print(json.dumps(peak(args.memory)))
+        return
+    rows = measure(args)
+    command = [sys.executable, __file__, "--memory", "21000", "--threads", str(args.threads)]
+    memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    print(f"C = 21000: peak {memory['peak_bytes'] / 2**30:.2f} GiB with a full cache")
+    if args.out:
+        about = {"torch": torch.__version__, "threads": args.threads, "machine": platform.machine()}
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        with states.atomic(args.out) as path:
+            body = {"dim": DIM, "views": VIEWS, "about": about, "rows": rows, "memory": memory}
+            path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
