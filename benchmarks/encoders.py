@@ -1,6 +1,7 @@
 """Methods through the encoders on the embedded world, beside those on features.
 
-    python benchmarks/encoders.py --images 200 --out results/encoders/world.json
+    python benchmarks/encoders.py --images 100 --out results/encoders/world.json
+    python benchmarks/encoders.py --page            -> the table of docs/methods/encoders.md
 
 `reta-mini` adapts, `reta-mini-l` rewards; CoOp learns its context from 16 drawn training images per class of
 `shapes`. All methods see the same images, the same 64 views of their recipe and the same orders. DiffTPT runs
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import time
 from pathlib import Path
 from typing import Any
 
+import peers_table
 import torch
 from torch import Tensor
 
@@ -86,6 +89,22 @@ def run(
     return {"accuracy": round(out.accuracy, 3), "ms": round(1e3 * spent / len(order), 2)}
 
 
+def page(results: Path, out: Path) -> None:
+    """Mean accuracy over the orders, per set, and processor time, as the docs show them."""
+    rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
+    lines = [
+        "| method | " + " | ".join(shapes.SETS) + " | mean | ms |",
+        "|---|" + "--:|" * (len(shapes.SETS) + 2),
+    ]
+    for label in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == label]
+        cells = [statistics.fmean(r["accuracy"] for r in mine if r["set"] == name) for name in shapes.SETS]
+        spent = statistics.fmean(row["ms"] for row in mine)
+        values = [f"{value:.1f}" for value in (*cells, statistics.fmean(cells), spent)]
+        lines.append(f"| {label} | " + " | ".join(values) + " |")
+    out.write_text(peers_table.fill(out.read_text(encoding="utf-8"), "world", lines), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -94,7 +113,11 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--orders", type=int, default=3, help="stream orders for online methods")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--page", action="store_true", help="fill the docs page from the committed results")
     args = parser.parse_args()
+    if args.page:
+        page(Path("results/encoders/world.json"), Path("docs/methods/encoders.md"))
+        return
     torch.set_num_threads(1)
     model, reward = reta.load("reta-mini", device="cpu"), reta.load("reta-mini-l", device="cpu")
     task = reta.Task.build(
