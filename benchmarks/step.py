@@ -5,8 +5,8 @@
 
 The literal form is `tests/reference_reta.py`: a covariance tensor [D,C,C], a full SVD per image, autograd and
 torch.optim.AdamW, the cache as Python lists. Both see the same made-up features (fp32, 64 views, 512 dimensions),
-one image after the other in turn, after the library has seen a few images per class so that the caches are filled. Ratios
-are by the clock, and in brackets by processor time, which other work on the machine disturbs less.
+one image after the other in turn, after the library has seen a few images per class so that the caches are filled.
+Ratios are by the clock, and in brackets by processor time, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations

@@ -24,7 +24,9 @@ def test_the_demo_leaves_numbers_a_figure_and_a_page(monkeypatch, tmp_path, caps
     numbers = json.loads(capsys.readouterr().out)
     assert numbers == json.loads((out / "numbers.json").read_text())
     assert numbers["accuracy"].keys() == {"zeroshot", "tda", "reta"}
-    assert all(0 <= row[s] <= 100 for row in numbers["accuracy"].values() for s in ("shapes", "shapes-sketch"))
+    assert all(
+        0 <= row[s] <= 100 for row in numbers["accuracy"].values() for s in ("shapes", "shapes-sketch")
+    )
     assert (out / "figure.png").stat().st_size > 10_000
     page = (out / "report.html").read_text()
     assert page.count("<tr>") == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,14 @@ from reta.backbone.protocol import Backbone, Preprocess
 from reta.backbone.source import Source, find
 from reta.errors import BadInput, MissingData, MissingExtra, RetaError
 
+
+def _photo(**options: Any) -> Backbone:
+    """The model for photographs, from packages of the extra `photo`."""
+    return importlib.import_module("reta.photo").load(**options)
+
+
 # models that are not open_clip's: name -> loader(device=..., precision=...)
-SPECIAL: dict[str, Callable[..., Backbone]] = {}
+SPECIAL: dict[str, Callable[..., Backbone]] = {"reta-photo": _photo}
 
 
 def load(

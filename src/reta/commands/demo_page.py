@@ -36,7 +36,13 @@ def figure(out: Path, table: dict[str, dict[str, float]], names: list[str], curv
     for i, method in enumerate(others):
         gains = [table[method][n] - table[base][n] for n in names]
         width = 0.8 / max(1, len(others))
-        left.bar([x + (i + 0.5) * width - 0.4 for x in range(len(names))], gains, width, label=method, color=colour[method])
+        left.bar(
+            [x + (i + 0.5) * width - 0.4 for x in range(len(names))],
+            gains,
+            width,
+            label=method,
+            color=colour[method],
+        )
     left.axhline(0, color="0.4", lw=0.8)
     left.set(title=f"gain over the frozen model ({base})", ylabel="points of accuracy")
     left.set_xticks(range(len(names)), names)

@@ -33,9 +33,10 @@ def models(
     """List the models that `--model` takes: the embedded ones, then every open_clip name and tag."""
     import open_clip
 
-    from reta.backbone import EMBEDDED
+    from reta.backbone import EMBEDDED, SPECIAL
 
     rows: list[tuple[str, str]] = [(name, "embedded") for name in EMBEDDED]
+    rows += [(name, "extra photo") for name in SPECIAL]
     rows += sorted((str(pair[0]), str(pair[1])) for pair in open_clip.list_pretrained())
     rows = [row for row in rows if pattern.lower() in "/".join(row).lower()]
     if not rows:

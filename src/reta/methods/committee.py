@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from reta.methods.ops import unit
+from reta.methods.ops import get_row, unit
 
 CHUNK = 256
 DIGITS = 9
@@ -95,7 +95,7 @@ def dissent(
     tensor(3., dtype=torch.float64)
     """
     count = (ballots[:, None] == ballots).sum(-1)
-    mode = ballots[(count * classes - ballots).argmax()]
+    mode = get_row(ballots, (count * classes - ballots).argmax())
     s = len(ballots) / count.max().double() if stability else torch.ones_like(mode, dtype=torch.double)
     return torch.where(mode == label, s, gamma * s) if consistency else s
 
