@@ -290,3 +290,20 @@ def test_doctor(reta, monkeypatch):
     code, out, _ = reta("doctor", "--offline")
     assert code == 1
     assert "BAD do not fit" in out.replace("  ", " ")
+
+
+def test_a_context_is_learned_and_used(reta, model, tmp_path):
+    folder, out = tmp_path / "labelled", tmp_path / "context.safetensors"
+    for i, name in enumerate(CLASSES.split(",")):
+        paint(folder / name, 3, start=10 * i)
+    args = ("coop", "fit", folder, "--model", model, "--shots", 2, "--views", 2, "--epochs", 3, "--out", out)
+    code, printed, err = reta(*args, "--json")
+    assert code == 0, err
+    report = json.loads(printed)
+    assert (report["images"], report["shots"], report["context"]) == (6, 2, "a photo of a")
+    assert out.is_file()
+    (tmp_path / "flat").mkdir()
+    paint(tmp_path / "flat", 2)
+    code, _, err = reta("coop", "fit", tmp_path / "flat", "--model", model, "--out", out)
+    assert code != 0
+    assert "labels" in err

@@ -93,7 +93,7 @@ def _batches(views: Tensor, batch: int, g: torch.Generator) -> Iterator[tuple[Te
         yield index, rows / rows.norm(dim=-1, keepdim=True)
 
 
-def save(path: str | Path, context: Tensor, task: Task, **about: Any) -> None:
+def save(path: str | Path, context: Tensor, task: Task, /, **about: Any) -> None:
     """Write a learned context for `CoOp`, `TPT` and `RLCF`, with the model it belongs to."""
     if not str(path).endswith(".safetensors"):
         raise BadInput(f"a context is kept in a .safetensors file, not {path}")
