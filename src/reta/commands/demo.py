@@ -28,6 +28,7 @@ def demo(
     A small CLIP that comes with the package classifies drawn pictures in five styles; every method sees the
     same images, the same views and the same prompts. Writes a report to look at and prints where it is.
     """
+    import torch
     from rich.console import Console
     from rich.live import Live
 
@@ -36,6 +37,7 @@ def demo(
     from reta.data import shapes
     from reta.errors import BadInput, nearest
 
+    torch.set_num_threads(1)  # the model is so small that threads wait for each other
     chosen = [m for m in methods.split(",") if m]
     names = [s for s in sets.split(",") if s] or list(shapes.SETS)
     for name in names:
