@@ -37,7 +37,9 @@ def tiny(name: str, rows: int | None) -> plans.Plan:
         return plan
     known = methods.known()
     light = [r for r in plan.rows if r.method in known and not methods.find(r.method).needs]
-    few = light[:rows] if name == "views" else light[-rows:]  # its last rows want more views than there are here
+    few = (
+        light[:rows] if name == "views" else light[-rows:]
+    )  # its last rows want more views than there are here
     return dataclasses.replace(plan, rows=tuple(few), reference="")
 
 

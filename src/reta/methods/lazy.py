@@ -53,11 +53,8 @@ def some(mask: Bool[Tensor, " rows"]) -> tuple[Int[Tensor, " chosen"], Bool[Tens
     >>> some(torch.tensor([True, False, True]))
     (tensor([0, 2]), None)
     """
-    if mask.device.type == "cpu":
-        try:
-            return mask.nonzero()[:, 0], None
-        except RuntimeError:  # what vmap and tracing answer
-            pass
+    if known(mask.any()) is not None:
+        return mask.nonzero()[:, 0], None
     return torch.arange(mask.shape[-1], device=mask.device), mask
 
 

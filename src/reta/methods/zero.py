@@ -89,7 +89,7 @@ class Zero(Base):
             return resort
         firsts = cosines[count:].argmax(-1)
         named = tied[firsts]
-        return torch.where(named.any(), firsts[named.long().argmax()], resort)
+        return torch.where(named.any(), ops.get_row(firsts, named.long().argmax()), resort)
 
 
 @dataclass(frozen=True, kw_only=True)
