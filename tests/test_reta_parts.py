@@ -1,0 +1,203 @@
+"""The parts of ReTA on their own: closed-form gradients, the branch-free path, the axes that follow the text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import reta
+from reta import methods
+from reta import state as states
+from reta.methods import committee, lazy, ops, subspace
+from reta.methods.alignment import align_grad
+from reta.methods.gaussian import Surrogate
+from reta.sample import Sample
+from tests.test_reta import world
+
+PRESETS = ("paper", "paper_literal", "fixed", "released/ucf101", "released/imagenet-a")
+
+
+def random_text(members=3, classes=7, dim=10, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, dim, generator=g, dtype=torch.float64)
+    return ops.unit(centres + 0.5 * torch.randn(members, classes, dim, generator=g, dtype=torch.float64))
+
+
+def slices(classes, size=3):
+    return [slice(i, min(i + size, classes)) for i in range(0, classes, size)]
+
+
+def loss_of(form, text, views, label):
+    """The surrogate loss with dense covariances, for autograd."""
+    d = text - text.mean(0)
+    apart = d - d[:, label : label + 1]
+    w = torch.einsum("mcd,mce->cde", apart, apart) / form.divisor
+    if form.cov == "diag":
+        w = w * torch.eye(text.shape[-1], dtype=w.dtype)
+    centre = text[-1] if form.center == "last" else text.mean(0)
+    bent = torch.einsum("bd,cde,be->bc", views, w, views)
+    logits = form.scale * views @ centre.mT + form.scale**2 / 2 * bent
+    return torch.nn.functional.cross_entropy(logits, torch.full((len(views),), label)), logits
+
+
+@pytest.mark.parametrize("cov", ["full", "diag"])
+@pytest.mark.parametrize("center", ["last", "mean"])
+@pytest.mark.parametrize("members", [1, 2, 3, 5])
+def test_surrogate_agrees_with_autograd_slice_by_slice(cov, center, members):
+    text = random_text(members).requires_grad_()
+    views = random_text(1, 5, seed=1)[0]
+    form = Surrogate(9.0, center, cov, divisor=4.0, weight=0.3)
+    loss, logits = loss_of(form, text, views, 2)
+    wanted = 0.3 * torch.autograd.grad(loss, text)[0]
+    label = torch.tensor(2)
+    with torch.no_grad():
+        assert torch.allclose(form.logits(text, views, label), logits, atol=1e-10)
+        part = form.grad(text, views, label)
+        assert torch.allclose(torch.cat([part(s) for s in slices(7)], 1), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("held", [[], [3], [0, 2, 5, 6], list(range(7))])
+def test_alignment_agrees_with_autograd_in_every_way_to_compute_it(symmetric, held, monkeypatch):
+    text, visual = random_text(1)[0].requires_grad_(), random_text(1, seed=1)[0]
+    mask = torch.zeros(7, dtype=torch.bool)
+    mask[held] = True
+    loss = torch.zeros((), dtype=torch.float64) + 0 * text.sum()
+    if held:
+        logits, target = visual[held] @ text[held].mT / 0.05, torch.arange(len(held))
+        loss = torch.nn.functional.cross_entropy(logits, target)
+        if symmetric:
+            loss = loss + torch.nn.functional.cross_entropy(logits.mT, target)
+    wanted = torch.autograd.grad(loss, text)[0]
+    args = (visual, text.detach(), mask, 0.05, symmetric)
+    assert torch.allclose(align_grad(*args), wanted, atol=1e-10)
+    many = torch.func.vmap(lambda m: align_grad(*args[:2], m, *args[3:]))(torch.stack([mask, ~mask]))
+    assert torch.allclose(many[0], wanted, atol=1e-10)
+    monkeypatch.setattr("reta.methods.lazy.BLOCK", 10)
+    assert torch.allclose(align_grad(*args), wanted, atol=1e-10), "block by block"
+    monkeypatch.setattr("reta.methods.alignment.KEPT", 0)
+    assert torch.allclose(align_grad(*args), wanted, atol=1e-10), "similarities made twice"
+
+
+def follow(preset, n=14, **changes):
+    """Answers and last state of a short stream."""
+    text, views = world(7, 12, 6, 12, n, seed=3)
+    task = reta.Task.from_features(text, scale=12.0)
+    method = methods.create("reta", preset, **({"lr": 2e-2} | changes))
+    state, probs = method.init(task), []
+    with torch.no_grad():
+        for row in views:
+            output, state = method.step(task, state, Sample(row))
+            probs.append(output.probs)
+    return torch.stack(probs), state
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_skipping_and_slicing_change_no_number(preset, monkeypatch):
+    """What an eager CPU run leaves out is what the masks would have thrown away."""
+    probs, state = follow(preset)
+    monkeypatch.setattr("reta.methods.lazy.BLOCK", 40)
+    sliced, _ = follow(preset)
+    assert torch.allclose(probs, sliced, atol=1e-10)
+    monkeypatch.setattr("reta.methods.lazy.BLOCK", lazy.BLOCK)
+    monkeypatch.setattr("reta.methods.lazy.known", lambda flag: None)
+    monkeypatch.setattr("reta.methods.calibration.known", lambda flag: None)
+    every = lambda mask: (torch.arange(len(mask)), mask)  # noqa: E731
+    monkeypatch.setattr("reta.methods.alignment.some", every)
+    masked, end = follow(preset)
+    assert torch.allclose(probs, masked, atol=1e-9)
+    assert all(torch.allclose(state[k], end[k], atol=1e-9) for k in ("text", "scores", "visual"))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_step_traces_without_asking_for_a_value(preset):
+    """Tracing fails where Python would have to know a number: a step has no such place."""
+    text, views = world(7, 12, 6, 12, 8, seed=3)
+    task = reta.Task.from_features(text, scale=12.0)
+    method = methods.create("reta", preset)
+    state = method.init(task)
+
+    def step(state, row):
+        output, new = method.step(task, state, Sample(row))
+        return output.probs, new
+
+    with torch.no_grad():
+        traced = make_fx(step)(state, views[0])
+        for row in views:
+            probs, new = step(state, row)
+            again, _ = traced(state, row)
+            assert torch.allclose(probs, again, atol=1e-9)
+            state = new
+
+
+def test_lists_of_steps_leave_their_input_alone():
+    text, views = world(7, 12, 6, 12, 3)
+    task = reta.Task.from_features(text, scale=12.0)
+    for preset in PRESETS:
+        method = methods.create("reta", preset)
+        state = method.init(task)
+        for row in views:
+            before = states.digest(state)
+            with torch.no_grad():
+                _, new = method.step(task, state, Sample(row))
+            assert states.digest(state) == before
+            state = new
+
+
+@pytest.mark.parametrize("classes", [20, 90])
+def test_eigenvectors_turned_in_products_give_the_exact_votes(classes):
+    """What a CUDA graph does in place of a decomposition, followed over a stream of small changes."""
+    g = torch.Generator().manual_seed(0)
+    spectrum = torch.arange(1, 49).double().rsqrt()
+    text = ops.unit(torch.randn(1, classes, 48, generator=g, dtype=torch.float64) * spectrum)
+    vectors = subspace.eigenvectors(subspace.gram(text[0]))
+    images = ops.unit(text[0] + 0.5 * spectrum * torch.randn(classes, 48, generator=g, dtype=torch.float64))
+    for accepted in range(1, 40):
+        change = 5e-4 * torch.randn(text.shape, generator=g, dtype=torch.float64).sign()
+        text = ops.unit(text + change / (accepted + 1))
+        rows = text[0]
+        vectors = subspace.turn(vectors, subspace.gram(rows))
+        turned = subspace.leading(vectors, rows, 16)
+        _, _, full = torch.linalg.svd(rows, full_matrices=False)
+        exact = full[:16]
+        assert torch.allclose(turned.mT @ turned, exact.mT @ exact, atol=1e-6)
+        for x in images[::7]:
+            assert torch.equal(committee.votes(text, turned, x), committee.votes(text, exact, x))
+
+
+def test_without_committee_and_calibration_it_is_a_prototype_cache():
+    """Entropy-ordered queues, one unit prototype per class, CLIP and cache logits: nothing else is left."""
+    text, views = world(5, 12, 6, 1, 30)
+    task = reta.Task.from_features(text, scale=12.0)
+    probs, state = reta.run(methods.create("reta", cer=False, ddc=False, views=1), task, views).probs, None
+    method, queues = methods.create("reta"), {}
+    for i, x in enumerate(views[:, 0]):
+        logits = 12.0 * task.text @ x
+        h, y = float(torch.special.entr(logits.softmax(-1)).sum()), int(logits.argmax())
+        queues[y] = sorted([*queues.get(y, []), (h, i, x)], key=lambda item: item[:2])[: method.slots]
+        for c, items in queues.items():
+            key = ops.unit(torch.stack([item[2] for item in items]).mean(0))
+            logits[c] += method.alpha * torch.exp(-method.beta * (1 - key @ x))
+        assert torch.allclose(probs[i].double(), logits.softmax(-1), atol=1e-5), (i, state)
+
+
+def test_one_member_is_no_committee():
+    probs, state = follow("paper", members=1)
+    alone, end = follow("paper", members=1, cer=False)
+    assert torch.equal(probs, alone)
+    assert torch.equal(state["text"], end["text"])
+
+
+@pytest.mark.slow
+def test_memory_of_a_step_with_21000_classes_stays_under_2_gigabytes():
+    script = Path(__file__).parents[1] / "benchmarks/step.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--memory", "21000"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["peak_bytes"] < 2e9
