@@ -1,0 +1,83 @@
+"""Write the tables of docs/photo.md and of the model card, and the page's chart, from results/photo/*.json.
+
+python benchmarks/photo_page.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import matplotlib
+import peers_table
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).parents[1]
+PAGE, CARD = ROOT / "docs" / "photo.md", ROOT / "src" / "reta" / "weights" / "PHOTO_CARD.md"
+CHART = ROOT / "docs" / "assets" / "photo.png"
+ORDER = ("photo", "art_painting", "cartoon", "sketch")
+
+
+def heads(rows: list[dict[str, Any]]) -> list[str]:
+    """Accuracy of each form of the head, domain by domain."""
+    found = {(row["head"], row["domain"]): row["accuracy"] for row in rows}
+    lines = [f"| head | {' | '.join(d.replace('_', ' ') for d in ORDER)} | mean |", "|---|" + "--:|" * 5]
+    for head in dict.fromkeys(row["head"] for row in rows):
+        values = [found[head, domain] for domain in ORDER]
+        lines.append(f"| {head} | {' | '.join(f'{v:.1f}' for v in [*values, mean(values)])} |")
+    return lines
+
+
+def calibration(rows: list[dict[str, Any]]) -> list[str]:
+    """How far confidence is from accuracy, for the model alone with the first prompt."""
+    mine = {row["dataset"]: row for row in rows if row["method"] == "zeroshot" and row["order"] == 0}
+    parts = [f"{d.replace('_', ' ')} {mine[d]['ece']:.1f}" for d in ORDER]
+    return [f"Calibration error of the model alone (20 bins, percentage points): {', '.join(parts)}."]
+
+
+def chart(rows: list[dict[str, Any]], path: Path) -> None:
+    """What each method gains over the pooled prompts alone; one dot for each order."""
+    rows = [row for row in rows if not row["oracle"]]
+    keys = list(dict.fromkeys((r["method"], r["preset"]) for r in rows if r["method"] != "ensemble"))
+    figure, axes = plt.subplots(1, len(ORDER), figsize=(11, 3.8), sharey=True, layout="constrained")
+    for axis, domain in zip(axes, ORDER, strict=True):
+        here = [row for row in rows if row["dataset"] == domain]
+        base = {row["order"]: row["accuracy"] for row in here if row["method"] == "ensemble"}
+        for place, key in enumerate(keys):
+            mine = [row for row in here if (row["method"], row["preset"]) == key]
+            gains = [row["accuracy"] - base[row["order"]] for row in mine]
+            axis.barh(place, mean(gains), color="#00897b" if mean(gains) >= 0 else "#c2185b", alpha=0.75)
+            axis.plot(gains, [place] * len(gains), "k.", markersize=4)
+        axis.axvline(0, color="#555", linewidth=0.8)
+        axis.set_title(f"{domain.replace('_', ' ')}: {mean(base.values()):.1f} % alone", fontsize=10)
+        axis.set_xlabel("points gained")
+    axes[0].set_yticks(range(len(keys)), [m if p == "fixed" else f"{m}, {p}" for m, p in keys])
+    axes[0].invert_yaxis()
+    figure.savefig(path, dpi=130, metadata={"Software": ""})
+
+
+def fill(path: Path, tables: dict[str, list[str]]) -> None:
+    page = path.read_text("utf-8")
+    for name, lines in tables.items():
+        page = peers_table.fill(page, name, lines)
+    path.write_text(page, "utf-8")
+
+
+def main() -> None:
+    results = {
+        n: json.loads((ROOT / "results" / "photo" / f"{n}.json").read_text("utf-8"))
+        for n in ("heads", "pacs")
+    }
+    rows = results["pacs"]["rows"]
+    measured = heads(results["heads"]["measured"])
+    fill(CARD, {"heads": measured, "calibration": calibration(rows)})
+    fill(PAGE, {"heads": measured, "pacs": peers_table.table(rows), "calibration": calibration(rows)})
+    chart(rows, CHART)
+
+
+if __name__ == "__main__":
+    main()
