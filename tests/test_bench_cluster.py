@@ -42,7 +42,7 @@ def test_two_nodes_and_a_killed_worker_give_the_same_table(tmp_path: Path) -> No
     plan = plans.parse("small", PLAN.replace("limit = 30", "limit = 400").replace("orders = 2", "orders = 6"))
     calm, features = tmp_path / "calm", Options(tmp_path / "features")
     run(plan, calm, features)
-    report([calm], tmp_path / "calm-report", links=False)
+    report([calm], tmp_path / "calm-report", links="none")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     killed: list[int] = []
@@ -71,6 +71,6 @@ def test_two_nodes_and_a_killed_worker_give_the_same_table(tmp_path: Path) -> No
     for path in (calm / "jobs").glob("*.json"):
         a, b = (json.loads(p.read_text()) for p in (path, tmp_path / "out" / "jobs" / path.name))
         assert all(a[k] == b[k] for k in a if k not in ("time", "memory"))
-    report([tmp_path / "out"], tmp_path / "report", links=False)
+    report([tmp_path / "out"], tmp_path / "report", links="none")
     for name in ("report.md", "tables/small.csv"):
         assert (tmp_path / "report" / name).read_bytes() == (tmp_path / "calm-report" / name).read_bytes()

@@ -216,7 +216,7 @@ def test_one_plan_of_several(folder: Path, tmp_path: Path) -> None:
     files = report([folder], tmp_path, plans=["table7"], title="Times", intro="Here.")
     assert {f.name for f in files} == {"table7.csv", "table7.tex", "report.md", "report.html"}
     assert (tmp_path / "report.md").read_text().startswith("# Times\n\nHere.\n")
-    report([folder], tmp_path, plans=["table7"], links=False)
+    report([folder], tmp_path, plans=["table7"], links="none")
     assert "](" not in (tmp_path / "report.md").read_text()
 
 

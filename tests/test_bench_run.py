@@ -287,7 +287,7 @@ def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(text)
     run(plans.load(path), tmp_path / "calm", Options(tmp_path / "calm-features"))
-    report([tmp_path / "calm"], tmp_path / "calm-report", links=False)
+    report([tmp_path / "calm"], tmp_path / "calm-report", links="none")
     args = [sys.executable, "-c", SCRIPT, str(path), str(tmp_path / "out"), str(tmp_path / "features")]
     rng, kills, seen = random.Random(0), 0, dict[str, int]()
     longest = 1.0
@@ -311,7 +311,7 @@ def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
                 victim.unlink()
                 seen.pop(victim.name)
         longest = min(longest * 1.25, 20.0)
-    report([tmp_path / "out"], tmp_path / "report", links=False)
+    report([tmp_path / "out"], tmp_path / "report", links="none")
     for name in ("report.md", "report.html", "tables/small.csv", "tables/small.tex"):
         assert (tmp_path / "report" / name).read_bytes() == (tmp_path / "calm-report" / name).read_bytes()
 

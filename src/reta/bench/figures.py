@@ -111,10 +111,11 @@ def curve(results: Results) -> Canvas | None:
     groups = dict(man.shown["groups"]) or {"Average": man.shown["data"]}
     if not rows:
         return None
-    canvas = Canvas(len(groups), len(panels))
+    turned = len(panels) == 1
+    canvas = Canvas(1, len(groups)) if turned else Canvas(len(groups), len(panels))
     for i, (title, data) in enumerate(groups.items()):
         for j, panel in enumerate(panels):
-            axes = canvas.axes[i][j]
+            axes = canvas.axes[0][i] if turned else canvas.axes[i][j]
             inside = [
                 r
                 for r in rows
@@ -123,7 +124,9 @@ def curve(results: Results) -> Canvas | None:
             for k, series in enumerate(dict.fromkeys(row["series"] for row in inside)):
                 _line(axes, results, [r for r in inside if r["series"] == series], data, COLOURS[k], series)
             axes.set(
-                xlabel=panel, ylabel="accuracy, %" if j == 0 else "", title=title if len(groups) > 1 else ""
+                xlabel=panel,
+                ylabel="accuracy, %" if j + turned * i == 0 else "",
+                title=title if len(groups) > 1 else "",
             )
     canvas.legend()
     return canvas

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import resource
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from reta import engine, state
 from reta.bench import metrics, replay
 from reta.bench.arrange import POISON
 from reta.bench.jobs import FORMAT, Job
+from reta.bench.timing import watch
 from reta.sample import Sample
 from reta.task import Task
 
@@ -68,15 +68,16 @@ def run(
     """Go through the stream in blocks, so that memory does not grow with what a method reports. `pixels`
     makes the views of a row for a method that wants them."""
     parts, here, frozen, seconds, fresh = [], None, [], 0.0, _peak_reset(device)
+    now = watch(engine.pick(device))
     for start in range(0, len(order), BLOCK):
         block = order[start : start + BLOCK]
-        begun = time.perf_counter()
+        begun = now()
         if pixels is None:
             out = engine.run(method, task, table, reward=reward, order=block, state=here, device=device)
         else:
             stream = (_sample(table, reward, pixels, int(i)) for i in block)
             out = engine.run(method, task, stream, state=here, device=device)
-        seconds, here = seconds + time.perf_counter() - begun, out.state
+        seconds, here = seconds + now() - begun, out.state
         info = {k: v for k, v in out.info.items() if k in KEPT and v.ndim == 1}
         parts.append((out.probs, out.valid, info))
         frozen.append(_frozen(task, table, block))

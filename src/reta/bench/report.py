@@ -14,8 +14,10 @@ from reta.bench.jobs import path_of
 from reta.bench.page import Section, page
 from reta.bench.render import latex, markdown, table_csv
 from reta.bench.sheet import remarks, sheets
+from reta.errors import BadInput
 
 TITLE = "Results"
+LINKS = ("all", "page", "none")
 
 
 def report(
@@ -25,12 +27,15 @@ def report(
     plans: Sequence[str] = (),
     title: str = TITLE,
     intro: str = "",
-    links: bool = True,
+    links: str = "all",
 ) -> list[Path]:
     """Write the report of some folders of results into `out`; the same results give the same bytes.
 
-    `plans` limits it to some plans; without `links` the numbers do not lead to the files of their jobs.
+    `plans` limits it to some plans. Numbers lead to the files of their jobs in `all` pages, in the HTML `page`
+    only, or in `none`.
     """
+    if links not in LINKS:
+        raise BadInput(f"links is one of {', '.join(LINKS)}, not {links!r}")
     found = [r for r in collect([Path(f) for f in folders]) if not plans or r.manifest.name in plans]
     out = Path(out)
     sections, written = [], []
@@ -43,11 +48,11 @@ def report(
     def link(id: str) -> str:
         return Path(os.path.relpath(path_of(places[id], id), out)).as_posix()
 
-    leads = link if links else None
+    in_text, in_page = (link if links == "all" else None), (link if links != "none" else None)
     text = f"# {title}\n\n" + (f"{intro}\n\n" if intro else "")
-    text += "\n".join(_markdown(section, leads) for section in sections)
+    text += "\n".join(_markdown(section, in_text) for section in sections)
     written.append(_put(out / "report.md", text))
-    written.append(_put(out / "report.html", page(title, intro, sections, leads)))
+    written.append(_put(out / "report.html", page(title, intro, sections, in_page)))
     return written
 
 

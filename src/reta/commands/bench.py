@@ -191,7 +191,9 @@ def report(
     plan: Annotated[str, typer.Option(help="Only these plans, a,b.", show_default=False)] = "",
     title: Annotated[str, typer.Option(help="Its title.")] = "Results",
     intro: Annotated[str, typer.Option(help="A sentence below the title.", show_default=False)] = "",
-    links: Annotated[bool, typer.Option(help="Numbers lead to the files of their jobs.")] = True,
+    links: Annotated[
+        str, typer.Option(help="Where numbers lead to the files of their jobs: all, page (HTML only), none.")
+    ] = "all",
 ) -> None:
     """Write a report: report.html (sortable tables, figures inside), report.md, tables/*.tex and *.csv, and
     figures/*.png and *.svg. The same results give the same bytes.
