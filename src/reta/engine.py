@@ -14,7 +14,7 @@ from torch import Tensor
 from reta import guard
 from reta import state as states
 from reta.errors import BadInput
-from reta.graph import Graph, capturable
+from reta.graph import Graph, Layout, capturable
 from reta.methods.base import Method
 from reta.methods.ops import donated, unit
 from reta.sample import Output, Sample
@@ -54,28 +54,39 @@ class Run:
 class Collector:
     """Keeps every output on the device until the end, so that no step waits for a copy."""
 
-    probs: list[Tensor] = field(default_factory=list)
-    info: list[dict[str, Tensor]] = field(default_factory=list)
+    answers: list[Output | Tensor] = field(default_factory=list)
+    layouts: list[Layout | None] = field(default_factory=list)
     valid: list[bool] = field(default_factory=list)
 
-    def add(self, output: Output | None) -> None:
-        self.valid.append(output is not None)
-        if output is not None:
-            self.probs.append(output.probs)
-            self.info.append(output.info)
+    def add(self, answer: Output | Tensor | None, layout: Layout | None = None) -> None:
+        """An output, the row of bytes of one with its layout, or nothing."""
+        self.valid.append(answer is not None)
+        if answer is not None:
+            self.answers.append(answer)
+            self.layouts.append(layout)
 
     def rows(self, classes: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Stack, with neutral rows where a sample was not usable."""
         valid = torch.tensor(self.valid, dtype=torch.bool)
-        if not self.probs:
+        if not self.answers:
             return torch.full((len(valid), classes), 1.0 / classes), {}, valid
-        probs = torch.stack(self.probs).float().cpu()
-        info = {key: torch.stack([row[key] for row in self.info]).cpu() for key in self.info[0]}
+        runs = itertools.groupby(zip(self.layouts, self.answers, strict=True), key=lambda pair: pair[0])
+        parts = [_stacked(layout, [answer for _, answer in run]) for layout, run in runs]
+        probs = torch.cat([part.probs for part in parts]).float()
+        info = {key: torch.cat([part.info[key] for part in parts]) for key in parts[0].info}
         return (
             _spread(probs, valid, 1.0 / classes),
             {k: _spread(v, valid, _blank(v)) for k, v in info.items()},
             valid,
         )
+
+
+def _stacked(layout: Layout | None, answers: list[Any]) -> Output:
+    """Outputs of one kind as one, on the CPU."""
+    if layout is not None:
+        return layout.unpack(torch.stack(answers).cpu())
+    info = {key: torch.stack([a.info[key] for a in answers]).cpu() for key in answers[0].info}
+    return Output(torch.stack([a.probs for a in answers]).cpu(), info)
 
 
 def _blank(value: Tensor) -> Any:
@@ -134,10 +145,11 @@ def run(
                     out.add(answer)
         else:
             for sample in stream:
-                answer = None
-                if sample is not None:
-                    answer, state = take(state, sample)
-                out.add(answer)
+                if sample is None:
+                    out.add(None)
+                    continue
+                answer, layout, state = take(state, sample)
+                out.add(answer, layout)
     probs, info, valid = out.rows(len(task))
     if labels is not None:
         labels = torch.as_tensor(labels).cpu()
@@ -149,8 +161,8 @@ def run(
 
 def stepper(
     method: Method, task: Task, engine: str
-) -> Callable[[states.State, Sample], tuple[Output, states.State]]:
-    """How one step is taken: eagerly, or as a CUDA graph captured at the first sample."""
+) -> Callable[[states.State, Sample], tuple[Output | Tensor, Layout | None, states.State]]:
+    """How one step is taken: eagerly, or as a CUDA graph captured at the first sample, its answer packed."""
     if engine not in ("auto", "eager", "graph"):
         raise BadInput(f"unknown engine {engine!r}: auto, eager or graph")
     possible = capturable(method, task)
@@ -158,13 +170,14 @@ def stepper(
         raise BadInput("a graph needs a GPU and a method on features alone; use engine='auto'")
     graph: Graph | None = None
 
-    def take(state: states.State, sample: Sample) -> tuple[Output, states.State]:
+    def take(state: states.State, sample: Sample) -> tuple[Output | Tensor, Layout | None, states.State]:
         nonlocal graph
         if engine == "eager" or not possible:
-            return method.step(task, state, sample)
+            output, new = method.step(task, state, sample)
+            return output, None, new
         if graph is None or not graph.fits(sample):
             graph = Graph(method, task, state, sample)
-        return graph(sample), graph.state
+        return graph(sample), graph.layout, graph.state
 
     return take
 

@@ -1,12 +1,16 @@
 """One step as a CUDA graph: captured once, replayed per image, nothing but the views copied in.
 
 At a hundred classes a step is a few dozen small kernels, and launching them costs more than running them.
-A replay launches all of them at once. The state lives in fixed tensors that the step overwrites.
+A replay launches all of them at once. The state lives in fixed tensors that the step overwrites, and the
+answer is written as one row of bytes, so that keeping it costs one copy whatever a method has to tell.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from reta import state as states
@@ -18,8 +22,42 @@ from reta.task import Task
 WARM_UP = 3
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where the tensors of an output lie in a row of bytes: key, type and shape of each, probabilities first.
+
+    >>> output = Output(torch.tensor([0.25, 0.75]), {"label": torch.tensor(1)})
+    >>> layout = Layout.of(output)
+    >>> layout.unpack(torch.stack([layout.pack(output)] * 2)).info["label"]
+    tensor([1, 1])
+    """
+
+    parts: tuple[tuple[str, torch.dtype, torch.Size], ...]
+
+    @classmethod
+    def of(cls, output: Output) -> Layout:
+        return cls(tuple((key, value.dtype, value.shape) for key, value in _named(output).items()))
+
+    def pack(self, output: Output) -> UInt8[Tensor, " bytes"]:
+        """All tensors of one output, end to end."""
+        return torch.cat([v.reshape(-1).view(torch.uint8) for v in _named(output).values()])
+
+    def unpack(self, rows: UInt8[Tensor, "samples bytes"]) -> Output:
+        """The outputs of many samples, each tensor with the samples as its first axis."""
+        sizes = [dtype.itemsize * shape.numel() for _, dtype, shape in self.parts]
+        pieces = zip(self.parts, rows.split(sizes, 1), strict=True)
+        found = {
+            key: piece.contiguous().view(dtype).reshape(-1, *shape) for (key, dtype, shape), piece in pieces
+        }
+        return Output(found.pop(""), found)
+
+
+def _named(output: Output) -> dict[str, Tensor]:
+    return {"": output.probs} | output.info
+
+
 class Graph:
-    """A captured step. Call it with a sample of the shape it was made for; the answer is a copy."""
+    """A captured step. Call it with a sample of the shape it was made for; the answer is a row of `layout`."""
 
     def __init__(self, method: Method, task: Task, state: states.State, example: Sample):
         self.views = example.views.clone()
@@ -38,7 +76,9 @@ class Graph:
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         with torch.no_grad(), torch.cuda.graph(self.graph):
-            self.output = self._step(method, task)
+            output = self._step(method, task)
+            self.layout = Layout.of(output)
+            self.row = self.layout.pack(output)
 
     def _step(self, method: Method, task: Task) -> Output:
         with donated():
@@ -52,12 +92,12 @@ class Graph:
         """Whether a sample has the shapes this graph was captured for."""
         return sample.views.shape == self.views.shape and (sample.reward is None) == (self.reward is None)
 
-    def __call__(self, sample: Sample) -> Output:
+    def __call__(self, sample: Sample) -> UInt8[Tensor, " bytes"]:
         self.views.copy_(sample.views, non_blocking=True)
         if self.reward is not None and sample.reward is not None:
             self.reward.copy_(sample.reward, non_blocking=True)
         self.graph.replay()
-        return Output(self.output.probs.clone(), {k: v.clone() for k, v in self.output.info.items()})
+        return self.row.clone()
 
 
 def capturable(method: Method, task: Task) -> bool:
