@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from reta.methods.lazy import some
+
 if TYPE_CHECKING:
     from reta.task import Task
 
@@ -226,12 +228,23 @@ def contrastive_grad(
     held: Bool[Tensor, " classes"],
     tau: float | Tensor,
 ) -> tuple[Float[Tensor, "classes dim"], Float[Tensor, "classes dim"]]:
-    """d contrastive / d queries and d contrastive / d keys, in closed form."""
-    logits = (queries @ keys.mT / tau).masked_fill(~held, -torch.inf)
-    logits = torch.where(held[:, None], logits, torch.zeros_like(logits))
-    error = logits.softmax(-1) - torch.eye(len(held), device=held.device, dtype=logits.dtype)
-    error = torch.where(held[:, None] & held, error, torch.zeros_like(error)) / held.sum().clamp_min(1)
-    return error @ keys / tau, error.mT @ queries / tau
+    """d contrastive / d queries and d contrastive / d keys, in closed form.
+
+    With P the softmax of the similarities, (P k - k) / (n tau) and (P^T q - q) / (n tau), over the n classes
+    in `held`; where their number may decide a shape, no others are computed.
+    """
+    rows, mask = some(held)
+    q, k = queries[rows], keys[rows]
+    p = q @ (k / tau).mT
+    if mask is None:
+        p = p.softmax(-1)
+    else:
+        p = p.masked_fill(~mask, -1e30).softmax(-1) * (mask[:, None] & mask)
+        q, k = q * mask[:, None], k * mask[:, None]
+    n = tau * held.sum().clamp_min(1)
+    by_query, by_key = (p @ k - k) / n, (p.mT @ q - q) / n
+    empty = torch.zeros_like(queries)
+    return empty.index_copy(0, rows, by_query), empty.index_copy(0, rows, by_key)
 
 
 def unit_grad(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
