@@ -100,10 +100,12 @@ def rlcf(module, tokenizer, names, context, scale, views, second, second_text, s
     return torch.softmax(scale * views[0] @ features(tuned).detach().T, 0), keep
 
 
-def rlcf_tune(model, text, pixels, scale, second, second_text, lr, steps=3):
-    """The image tower itself is tuned and put back afterwards, as the release does it."""
+def rlcf_tune(model, text, pixels, scale, second, second_text, lr, steps=3, start=None):
+    """The image tower itself is tuned and put back afterwards, as the release does it; with `start`, weights
+    to begin with, the tuned ones are returned too."""
     visual = model.module.visual
     kept_weights = {k: v.clone() for k, v in visual.state_dict().items()}
+    visual.load_state_dict(start or kept_weights)
 
     def features(x):
         z = model.module.encode_image(model.prepare(x))
@@ -121,5 +123,22 @@ def rlcf_tune(model, text, pixels, scale, second, second_text, lr, steps=3):
     with torch.no_grad():
         answer = torch.softmax(scale * features(pixels[:1])[0] @ text.T, 0)
     visual.requires_grad_(False)
+    tuned = {k: v.clone() for k, v in visual.state_dict().items()}
     visual.load_state_dict(kept_weights)
-    return answer
+    return answer if start is None else (answer, tuned)
+
+
+def rlcf_momentum(model, text, images, scale, seconds, second_text, lr, momentum, every):
+    """The answers of a stream: an average of the tuned weights becomes the start after `every` images."""
+    start = {k: v.clone() for k, v in model.module.visual.state_dict().items()}
+    average = {k: v.clone() for k, v in start.items()}
+    answers, waiting = [], 0
+    for pixels, second in zip(images, seconds):
+        answer, tuned = rlcf_tune(model, text, pixels, scale, second, second_text, lr, start=start)
+        answers.append(answer)
+        for k in average:
+            average[k] = momentum * average[k] + (1 - momentum) * tuned[k]
+        waiting += 1
+        if waiting == every:
+            start, waiting = {k: v.clone() for k, v in average.items()}, 0
+    return torch.stack(answers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,52 @@ def test_momentum_starts_from_the_average_when_it_is_due(model, task):
     twice = method.step(task, once, sample)[1]
     assert not torch.equal(twice[name], first[name])
     assert torch.equal(twice[name], twice[name.replace("start.", "average.")])
+
+
+def test_momentum_agrees_with_the_transcription(model, task):
+    """The views are looked at through the weights an image starts from, as the release does."""
+    g = torch.Generator().manual_seed(0)
+    images = torch.rand(7, 20, 3, 32, 32, generator=g, dtype=torch.float64)
+    seconds = views_of(task, 7, 20, seed=9)
+    method = methods.create("rlcf-momentum", lr=1e-2, momentum=0.3, every=2)
+    stream = [Sample(model.images(x), r, x) for x, r in zip(images, seconds)]
+    got = torch.stack([p for p in reta.run(method, task, stream).probs])
+    args = (model, task.prompts[:, 0], images, model.scale, seconds, task.reward.prompts[:, 0])
+    expected = reference.rlcf_momentum(*args, lr=1e-2, momentum=0.3, every=2).float()
+    assert torch.allclose(got, expected, atol=1e-5)
+    alone = reta.run(methods.create("rlcf-tune", lr=1e-2), task, stream).probs
+    assert not torch.allclose(got, alone, atol=1e-3)
+
+
+def test_tuning_an_image_disturbs_no_other_thread(model, task):
+    pixels = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    plain = model.images(pixels)
+    sample = Sample(plain, views_of(task, 1, 8)[0], pixels)
+    method = methods.create("rlcf-tune", lr=0.1, steps=30)
+    with ThreadPoolExecutor(1) as pool:
+        tuning = pool.submit(method.step, task, {}, sample)
+        while not tuning.done():
+            assert torch.equal(model.images(pixels), plain)
+        assert tuning.result()[0].probs.isfinite().all()
+
+
+def test_tuning_keeps_the_models_precision(tiny_root):
+    from tests import tiny
+
+    g = torch.Generator().manual_seed(0)
+    pixels, second = torch.rand(8, 3, 32, 32, generator=g), torch.randn(8, 24, generator=g)
+    answers = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        model = tiny.model(tiny_root, "vit", precision=precision)
+        task = reta.Task.build(model, NAMES, reward=model)
+        sample = Sample(model.images(pixels), second, pixels)
+        still = methods.create("rlcf-tune", steps=0).step(task, {}, sample)[0].probs
+        plain = methods.create("zeroshot").step(task, {}, sample)[0].probs
+        assert torch.allclose(still, plain, atol=1e-6)
+        answers[precision] = methods.create("rlcf-tune", lr=1e-3).step(task, {}, sample)[0].probs
+        assert (answers[precision] - still).abs().max() > 1e-3
+    for precision in ("bf16", "fp16"):
+        assert torch.allclose(answers[precision], answers["fp32"], atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["coop", "tpt", "difftpt", "rlcf"])

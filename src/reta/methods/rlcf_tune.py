@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from reta.backbone.tower import share
 from reta.errors import BadInput
 from reta.methods import ops
 from reta.methods.base import Base, State, param
@@ -21,18 +22,33 @@ VISUAL = "module.visual."
 
 
 class Tower(nn.Module):
-    """The image tower with its preparation, as one function of its weights."""
+    """The image tower with its preparation, as one function of its weights, in the model's precision.
+
+    It stands on a twin of the model: `functional_call` swaps weights in place, and another thread may be
+    encoding with the model meanwhile.
+    """
 
     def __init__(self, model: Any):
         super().__init__()
-        self.module = model.module
-        self.prepare = model.prepare
+        self.module = twin(model.module)
+        self.model = model
+        self.boost = 1000.0 if model.precision == "fp16" else 1.0  # fp16 would lose small gradients
 
     def forward(self, pixels: Float[Tensor, "views 3 size size"]) -> Float[Tensor, "views dim"]:
-        return nn.functional.normalize(self.module.encode_image(self.prepare(pixels)), dim=-1)
+        with self.model.autocast():
+            features = self.module.encode_image(self.model.prepare(pixels))
+        return nn.functional.normalize(features.to(self.model.wide), dim=-1)
 
     def weights(self) -> dict[str, Tensor]:
         return {k: v.detach() for k, v in self.named_parameters() if k.startswith(VISUAL)}
+
+
+def twin(module: nn.Module) -> Any:
+    """Modules of their own over the same tensors, all the way down."""
+    copy = share(module)
+    for name, child in module.named_children():
+        setattr(copy, name, twin(child))
+    return copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +89,10 @@ class RLCFTune(Base):
             )
         tower = Tower(task.model)
         text = ops.class_text(task, self.text)
-        logits = task.scale * sample.views @ text.mT
+        start = self.begin(tower, state)
+        logits = task.scale * self.look(tower, start, sample) @ text.mT
         chosen = ops.confident(logits, self.share)
         judged = scores(sample.reward[chosen], task.reward, self.reward_text)
-        start = self.begin(tower, state)
         tuned = self.tune(tower, start, sample.pixels[chosen], task.scale * text, judged)
         features = functional_call(tower, tuned, (sample.pixels[:1],))
         answer = task.scale * (features @ text.mT)[0]
@@ -93,13 +109,19 @@ class RLCFTune(Base):
             for _ in range(self.steps):
                 logits = functional_call(tower, weights, (pixels,)) @ classifier.mT
                 adam.zero_grad()
-                logits.backward(feedback_grad(logits.detach(), judged, self.sampled))
+                logits.backward(tower.boost * feedback_grad(logits.detach(), judged, self.sampled))
+                for leaf in weights.values():
+                    leaf.grad = None if leaf.grad is None else leaf.grad / tower.boost
                 adam.step()
         return {k: v.detach() for k, v in weights.items()}
 
     def begin(self, tower: Tower, state: State) -> dict[str, Tensor]:
         """The weights an image starts from: the model's own."""
         return tower.weights()
+
+    def look(self, tower: Tower, start: dict[str, Tensor], sample: Sample) -> Tensor:
+        """Features of the views at the start: those of the sample, as they are the model's own."""
+        return sample.views
 
     def remember(self, state: State, tuned: dict[str, Tensor]) -> State:
         """Nothing is kept."""
@@ -132,6 +154,10 @@ class RLCFMomentum(RLCFTune):
 
     def begin(self, tower: Tower, state: State) -> dict[str, Tensor]:
         return {k.removeprefix("start."): v for k, v in state.items() if k.startswith("start.")}
+
+    def look(self, tower: Tower, start: dict[str, Tensor], sample: Sample) -> Tensor:
+        """The views once more, through the weights the image starts from."""
+        return functional_call(tower, start, (sample.pixels,))
 
     def remember(self, state: State, tuned: dict[str, Tensor]) -> State:
         count = state["count"] + 1
