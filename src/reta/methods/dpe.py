@@ -85,7 +85,7 @@ class DPE(Base):
         logits = task.scale * text @ image + ops.cache_logits(image, visual, held, self.alpha, self.beta)
         sure = ops.normalised(ops.entropy(logits), len(task), self.entropy_base) < self.cutoff
         count = state["count"] + sure
-        mean = torch.where(sure, (old * count + text) / (count + 1), old)
+        mean = old.lerp(text, sure.to(old.dtype) / (count + 1))
         info = {"logits": logits, "entropy": seen.entropy, "label": seen.label, "cached": cached}
         info |= {"confident": sure, "updated": sure}
         text, count = ops.assign(old, mean), ops.assign(state["count"], count)

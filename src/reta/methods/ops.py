@@ -175,7 +175,7 @@ def prototypes(
     """Mean of the items a class has cached, and which classes have any; an empty class is a zero row."""
     held = torch.isfinite(scores)
     count = held.sum(-1)
-    total = torch.where(held[..., None], keys, torch.zeros_like(keys)).sum(-2)
+    total = torch.where(held[..., None], keys, 0.0).sum(-2)
     return total / count.clamp_min(1)[:, None], count > 0
 
 
@@ -250,10 +250,9 @@ def contrastive_grad(
 def unit_grad(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
     """The gradient at `x` of a function whose gradient at `unit(x)` is `grad`; 0 for a zero row."""
     length = x.norm(dim=-1, keepdim=True)
-    there = length > 0
-    u = x / torch.where(there, length, 1.0)
-    across = grad - u * (u * grad).sum(-1, keepdim=True)
-    return torch.where(there, across / torch.where(there, length, 1.0), torch.zeros_like(across))
+    inverse = torch.where(length > 0, 1 / length, 0.0)
+    u = x * inverse
+    return (grad - u * (u * grad).sum(-1, keepdim=True)) * inverse
 
 
 def adam_step(grad: Tensor, lr: float | Tensor, eps: float | Tensor) -> Tensor:
