@@ -499,3 +499,17 @@ def test_features_are_never_silently_broken(tiny_root):
         RetaError, match="non-finite features for images in fp16: try precision='fp32' or 'bf16'"
     ):
         model.images(pixels(model))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the lowered image tower is for a GPU")
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_the_lowered_tower_sees_what_the_whole_one_sees(tmp_path, family, precision):
+    """On a GPU, and again after a weight changed."""
+    folder = str(tiny.shared(tmp_path, family))
+    whole, low = (reta.load(folder, device="cuda", precision=p) for p in ("fp32", precision))
+    x = torch.rand(3, 3, whole.preprocess.size, whole.preprocess.size)
+    for _ in range(2):
+        assert (whole.images(x) * low.images(x)).sum(-1).min() > 0.999
+        for model in (whole, low):
+            next(p for p in model.module.visual.parameters() if p.ndim > 1).mul_(-1)

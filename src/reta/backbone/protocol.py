@@ -64,7 +64,7 @@ class Backbone(Protocol):
     def images(
         self,
         pixels: Float[Tensor, "images 3 size size"] | UInt8[Tensor, "images 3 size size"],
-        batch: int = 64,
+        batch: int | None = None,
     ) -> Float[Tensor, "images dim"]: ...
 
     def texts(self, texts: Sequence[str], batch: int = 256) -> Float[Tensor, "texts dim"]: ...
