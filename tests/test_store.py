@@ -426,3 +426,23 @@ def test_the_identity_is_plain_and_complete():
     assert set(identity) == {"format", "data", "model", "views", "stored"}
     assert identity["model"]["fingerprint"] == "abc" and identity["data"]["fingerprint"] == data.fingerprint
     assert File(Path("x")).size() == -1
+
+
+def test_a_disk_that_goes_away_in_the_middle_of_a_shard(tmp_path):
+    """Half of a shard was read before; the other half is not a set of bad images."""
+    data = reta.data.open(folder(tmp_path / "photos", 12))
+
+    class Pulled(Fake):
+        def images(self, pixels, batch=64):
+            for path in (tmp_path / "photos").rglob("*.png"):
+                path.unlink()
+            for emptied in (tmp_path / "photos").iterdir():
+                emptied.rmdir()
+            return super().images(pixels)
+
+    options = {"recipe": "crops", "n_views": 2, "batch": 4, "workers": 1, "root": tmp_path / "features"}
+    with pytest.raises(MissingData, match="is the disk still there"):
+        build(data, Pulled(), **options)
+    assert not list((tmp_path / "features").rglob("*.safetensors"))
+    again = reta.data.open(folder(tmp_path / "photos", 12))
+    assert build(again, Fake(), **options).bad == ()

@@ -56,6 +56,9 @@ def build(
     shard: Annotated[int | None, typer.Option(help="Images per file; default: 16384 views.")] = None,
     workers: Annotated[int, typer.Option(help="Threads that read images ahead.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
+    ray: Annotated[
+        str, typer.Option(help="Encode on a Ray cluster: auto, host:port, local.", show_default=False)
+    ] = "",
     allow_partial: Annotated[
         bool, typer.Option("--allow-partial", help="Take a set whose count differs.")
     ] = False,
@@ -68,6 +71,8 @@ def build(
     all, and no image is encoded twice. Images that cannot be read are listed with the reason, and the exit
     code is 1 unless --skip-bad is given; the store is complete all the same.
 
+    With --ray the images are read and the store is written here, and the GPUs of a cluster encode.
+
     Example: reta features build shapes-sketch --model reta-mini --n-views 16
     """
     import reta
@@ -77,11 +82,11 @@ def build(
 
     name, _, tag = model.partition("/")
     source = reta.data.open(data, data_root, names=classes, layout=layout, n=n, allow_partial=allow_partial)
-    backbone = reta.load(name, tag or None, weights=weights, device=device)
+    backbone = reta.load(name, tag or None, weights=weights, **_where(device, ray))
     start = time.monotonic()
     store = make(
         source, backbone, views, n_views, seed, root=root, precision=precision, batch=batch, shard=shard,
-        workers=workers, progress=True, engine=engine,
+        workers=workers, progress=True, ray=ray, engine=engine,
     )  # fmt: skip
     shown = describe(store.path) | {"seconds": round(time.monotonic() - start, 3)}
     bad = [bad.__dict__ for bad in store.bad]
@@ -92,6 +97,17 @@ def build(
     # Last: the store is finished and usable whatever the exit code says.
     if bad and not skip_bad:
         raise RetaError(f"{len(bad)} of {len(store)} images could not be read; --skip-bad accepts that")
+
+
+def _where(device: str, ray: str) -> dict[str, str]:
+    """The device of the model and its precision: of a cluster, what its machines have."""
+    if not ray:
+        return {"device": device}
+    from reta.bench.encode_ray import precision
+
+    if device != "auto":
+        raise BadInput("--device is for this machine; with --ray the cluster's GPUs are used, if it has any")
+    return {"device": "cpu", "precision": precision(ray)}
 
 
 def _summary(shown: dict[str, Any], bad: list[dict[str, Any]], source: Any) -> None:

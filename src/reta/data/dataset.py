@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -188,11 +189,10 @@ class Dataset:
 def held(ref: Reference) -> Any:
     """What a reference holds, a file as its bytes; a path where there is nothing to read, or too much."""
     source = ref.load()
-    if isinstance(source, Path) and 0 < (ref.size() or 0) <= images.DEFAULT.bytes:
-        try:
-            return source.read_bytes()
-        except OSError:
-            return source
+    if isinstance(source, Path):
+        with suppress(OSError):
+            if 0 < source.stat().st_size <= images.DEFAULT.bytes:
+                return source.read_bytes()
     return source
 
 
