@@ -41,6 +41,20 @@ def test_tensor_and_iterable_agree(world):
     assert reta.engine.states.equal(a.state, b.state)
 
 
+def test_lists_of_samples_and_arrays_are_taken(world):
+    task, views, labels = world
+    whole = reta.run(Memory(), task, views, labels)
+    order = list(reversed(range(80)))
+    for other in (
+        reta.run(Memory(), task, [Sample(row) for row in views], labels.tolist()),
+        reta.run(Memory(), task, views.numpy(), labels.numpy()),
+    ):
+        assert torch.equal(other.probs, whole.probs) and torch.equal(other.labels, labels)
+    turned = reta.run(Memory(), task, views.numpy(), labels, order=order)
+    assert torch.equal(turned.probs, reta.run(Memory(), task, views.flip(0)).probs)
+    assert torch.equal(turned.labels, labels.flip(0))
+
+
 def test_rows_are_probabilities_and_half_precision_is_taken(world):
     task, views, labels = world
     out = reta.run(Memory(), task, views.half(), labels)
@@ -81,6 +95,33 @@ def test_a_bad_feature_never_enters(world, poison):
     assert reta.engine.states.equal(out.state, clean.state)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judged(Memory):
+    """Memory of what the second model sees."""
+
+    needs = frozenset({"reward"})
+
+    def step(self, task, state, sample):
+        return super().step(task, state, Sample(sample.reward))
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 0.0])
+def test_a_bad_feature_of_the_second_model_never_enters(world, poison):
+    task, views, _ = world
+    task = dataclasses.replace(task, reward=task)
+    reward = views.clone()
+    reward[7, 0] = poison
+    clean = reta.run(Judged(), task, [Sample(row, row) for row in torch.cat([views[:7], views[8:]])])
+    for out in (
+        reta.run(Judged(), task, views, reward=reward),
+        reta.run(Judged(), task, [Sample(*rows) for rows in zip(views, reward, strict=True)]),
+    ):
+        assert out.valid.tolist() == [i != 7 for i in range(80)]
+        assert reta.engine.states.equal(out.state, clean.state)
+    # a method that does not look at it is not disturbed
+    assert reta.run(Memory(), task, views, reward=reward).valid.all()
+
+
 def test_wrong_shapes_are_named(world):
     task, views, labels = world
     with pytest.raises(reta.BadInput, match=r"must be \[N,V,D\]"):
@@ -89,6 +130,16 @@ def test_wrong_shapes_are_named(world):
         reta.run(Memory(), task, torch.randn(4, 2, 8))
     with pytest.raises(reta.BadInput, match="79 labels for 80 samples"):
         reta.run(Memory(), task, views, labels[:79])
+    with pytest.raises(reta.BadInput, match="80 labels for 80 samples: give one number"):
+        reta.run(Memory(), task, views, labels[:, None])
+    with pytest.raises(reta.BadInput, match=r"must give reta.Sample, not Tensor.*stack them"):
+        reta.run(Memory(), task, list(views))
+    with pytest.raises(reta.BadInput, match="order and reward need a tensor"):
+        reta.run(Memory(), task, [Sample(row) for row in views], order=[1, 0])
+    with pytest.raises(reta.BadInput, match="features have 79 rows, the views 80"):
+        reta.run(Memory(), task, views, reward=views[:79])
+    with pytest.raises(reta.BadInput, match="device 'abacus' cannot be used"):
+        reta.run(Memory(), task, views, device="abacus")
     with pytest.raises(reta.BadInput, match="unknown engine"):
         reta.run(Memory(), task, views, engine="magic")
     with pytest.raises(reta.BadInput, match="needs labels"):
@@ -115,8 +166,50 @@ def test_sweep_equals_single_runs(world):
     assert swept.rows()[0]["accuracy"] >= swept.rows()[-1]["accuracy"]
 
 
+@pytest.mark.parametrize("name", ["tda", "dpe", "reta"])
+def test_sweep_passes_over_bad_samples_as_a_run_does(world, name):
+    task, views, labels = world
+    views = views.clone()
+    views[3], views[40, 1], views[60] = float("nan"), float("inf"), 0
+    method = reta.methods.create(name)
+    swept = reta.sweep(method, task, views, labels, grid={"views": [2]}, orders=2)
+    for order, row in zip(stream_orders(2, 80), swept.predictions[0], strict=True):
+        single = reta.run(dataclasses.replace(method, views=2), task, views, order=order)
+        assert int(single.valid.sum()) == 77
+        assert torch.equal(row, single.predictions)
+
+
+class Loose:
+    """A method that is no dataclass and knows nothing of Base."""
+
+    views, needs, episodic = 1, frozenset(), False
+
+    def __init__(self, pull: float = 0.1):
+        self.pull = pull
+
+    def init(self, task):
+        return {"mean": torch.zeros(task.dim, dtype=task.prompts.dtype, device=task.prompts.device)}
+
+    def step(self, task, state, sample):
+        mean = 0.9 * state["mean"] + 0.1 * sample.views[0]
+        logits = task.scale * (sample.views[0] + self.pull * mean) @ task.text.mT
+        return reta.Output(logits.softmax(-1), {}), {"mean": mean}
+
+
+def test_a_class_that_only_follows_the_protocol_runs(world):
+    task, views, labels = world
+    assert reta.check_method(Loose(), quiet=True) == []
+    assert reta.run(Loose(), task, views, labels).info == {}
+    with pytest.raises(reta.BadInput, match="Loose is no dataclass"):
+        reta.sweep(Loose(), task, views, labels, grid={"pull": [0.1]})
+
+
 def test_sweep_refuses_unknown_fields(world):
     task, views, labels = world
+    with pytest.raises(reta.BadInput, match="79 labels for 80 samples"):
+        reta.sweep(Pulled(), task, views, labels[:79], grid={"pull": [1.0]})
+    with pytest.raises(reta.BadInput, match="TPT asks for prompt; a sweep is for methods on features"):
+        reta.sweep(reta.methods.create("tpt"), task, views, labels, grid={"views": [1]})
     with pytest.raises(reta.BadInput, match="did you mean 'pull'"):
         reta.sweep(Pulled(), task, views, labels, grid={"pul": [1.0]})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reta import guard
 from reta import state as states
+from reta.device import pick
 from reta.errors import BadInput
 from reta.graph import Graph, Layout, capturable
 from reta.methods.base import Method
@@ -101,13 +102,6 @@ def _spread(rows: Tensor, valid: Tensor, fill: Any) -> Tensor:
     return full
 
 
-def pick(device: str | torch.device = "auto") -> torch.device:
-    """The device to use: the one named, or the GPU if there is one."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
-
-
 def run(
     method: Method,
     task: Task,
@@ -115,7 +109,7 @@ def run(
     labels: Tensor | None = None,
     *,
     reward: Any = None,
-    order: Tensor | None = None,
+    order: Tensor | Sequence[int] | None = None,
     state: states.State | None = None,
     device: str | torch.device = "auto",
     engine: str = "auto",
@@ -123,8 +117,9 @@ def run(
 ) -> Run:
     """Adapt over a whole stream and return everything it answered.
 
-    `views` is a tensor `[N,V,D]`, a feature store, or an iterable of `Sample`; `order` visits the rows of
-    the first two in another order (labels are reordered with them). `state` continues from an earlier run.
+    `views` is a tensor or array `[N,V,D]`, a feature store, or an iterable of `Sample`; `order` visits the
+    rows of the first three in another order (labels are reordered with them). `reward` holds what a second
+    model sees, row by row, for methods that ask for it. `state` continues from an earlier run.
 
     >>> task = Task.from_features(torch.eye(3).unsqueeze(1), scale=10.0)
     >>> from reta.methods import create
@@ -133,6 +128,8 @@ def run(
     """
     where = pick(device)
     task = task.to(where)
+    views, reward = as_table(views), as_table(reward)
+    order = None if order is None else torch.as_tensor(order).cpu()
     take = stepper(method, task, engine)
     state = method.init(task) if state is None else {k: v.clone().to(where) for k, v in state.items()}
     total = len(order) if order is not None else len(views) if hasattr(views, "__len__") else None
@@ -153,9 +150,7 @@ def run(
     probs, info, valid = out.rows(len(task))
     if labels is not None:
         labels = torch.as_tensor(labels).cpu()
-        labels = labels if order is None else labels[order.cpu()]
-        if len(labels) != len(probs):
-            raise BadInput(f"{len(labels)} labels for {len(probs)} samples")
+        labels = checked(labels if order is None else labels[order], len(probs))
     return Run(probs, info, state, valid, labels)
 
 
@@ -211,13 +206,33 @@ def samples(
     method: Method, task: Task, views: Any, reward: Any, order: Tensor | None
 ) -> Iterator[Sample | None]:
     """Unit features of the views a method uses, on the task's device; None where a sample is not usable."""
-    if hasattr(views, "shape") or (hasattr(views, "__getitem__") and hasattr(views, "__len__")):
+    if isinstance(views, Tensor) or hasattr(views, "read"):
         yield from _rows(method, task, views, reward, order)
         return
-    if order is not None:
-        raise BadInput("order needs a tensor or a feature store, not an iterable")
+    if order is not None or reward is not None:
+        raise BadInput(
+            "order and reward need a tensor or a feature store of views; samples of an iterable come in "
+            "their own order and carry their own reward"
+        )
     for sample in views:
+        if not isinstance(sample, Sample):
+            raise BadInput(
+                f"an iterable must give reta.Sample, not {type(sample).__name__}: wrap each, "
+                "reta.Sample(views), or stack them into one tensor [N,V,D]"
+            )
         yield prepare(method, task, sample)
+
+
+def checked(labels: Tensor, samples: int) -> Int[Tensor, " samples"]:
+    """Labels that are one number for each sample."""
+    if labels.shape != (samples,):
+        raise BadInput(f"{labels.numel()} labels for {samples} samples: give one number for each")
+    return labels
+
+
+def as_table(views: Any) -> Any:
+    """Arrays as tensors; everything else as it is."""
+    return torch.as_tensor(views) if hasattr(views, "__array__") else views
 
 
 def _rows(
@@ -225,15 +240,16 @@ def _rows(
 ) -> Iterator[Sample | None]:
     if isinstance(views, Tensor) and views.ndim != 3:
         raise BadInput(f"views must be [N,V,D], not {list(views.shape)}")
-    places = torch.arange(len(views)) if order is None else order.cpu()
+    if reward is not None and len(reward) != len(views):
+        raise BadInput(f"the second model's features have {len(reward)} rows, the views {len(views)}")
+    asks = "reward" in method.needs and reward is not None and task.reward is not None
+    places = torch.arange(len(views)) if order is None else order
     for start in range(0, len(places), CHUNK):
         index = places[start : start + CHUNK]
         block = _unit_block(views, index, method, task)
-        second = (
-            None if reward is None or task.reward is None else _unit_block(reward, index, method, task.reward)
-        )
-        good = guard.usable(block).tolist()
-        for i, ok in enumerate(good):
+        second = _unit_block(reward, index, method, task.reward) if asks and task.reward else None
+        good = guard.usable(block) if second is None else guard.usable(block) & guard.usable(second)
+        for i, ok in enumerate(good.tolist()):
             yield (
                 Sample(block[i], None if second is None else second[i], key=str(int(index[i])))
                 if ok
@@ -264,11 +280,12 @@ def prepare(method: Method, task: Task, sample: Sample) -> Sample | None:
 
     if sample.views.ndim != 2 or sample.views.shape[-1] != task.dim:
         raise BadInput(f"a sample's views must be [V,{task.dim}], not {list(sample.views.shape)}")
-    if not bool(guard.usable(sample.views[: method.views])):
+    reward = sample.reward if "reward" in method.needs else None
+    if not all(bool(guard.usable(x[: method.views])) for x in (sample.views, reward) if x is not None):
         return None
     views = ready(sample.views)
     assert views is not None
-    return Sample(views, ready(sample.reward), ready(sample.pixels, scale_to_unit=False), sample.key)
+    return Sample(views, ready(reward), ready(sample.pixels, scale_to_unit=False), sample.key)
 
 
 def track(items: Iterable[Any], total: int | None, progress: bool) -> Iterable[Any]:

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from reta import guard
 from reta import state as states
-from reta.engine import CHUNK, _unit_block, pick, track
+from reta.device import pick
+from reta.engine import CHUNK, _unit_block, as_table, checked, track
 from reta.errors import BadInput, nearest
 from reta.methods.base import Method
 from reta.sample import Sample
@@ -53,8 +55,8 @@ def sweep(
 
     Fields that are real numbers are vectorised, others (counts, switches, numbers that decide a shape) make
     groups that run one after another. `orders` is how many: the stream as it is, then seeded shuffles; or a
-    tensor `[O,N]`. `lanes` bounds how many streams run at once. The best row of a sweep was chosen with
-    labels: say so where you show it.
+    tensor `[O,N]`. `lanes` bounds how many streams run at once. Samples that are not usable are passed over
+    as `reta.run` does. The best row of a sweep was chosen with labels: say so where you show it.
 
     >>> from reta.methods import create
     >>> task = Task.from_features(torch.eye(3).unsqueeze(1), scale=10.0)
@@ -62,12 +64,21 @@ def sweep(
     >>> sweep(create("zeroshot"), task, views, torch.arange(3), grid={"views": [1]}, orders=2).accuracy
     tensor([[100., 100.]])
     """
-    fields = {f.name: f for f in dataclasses.fields(method)}  # type: ignore[arg-type]
+    if method.needs:
+        raise BadInput(
+            f"{type(method).__name__} asks for {min(method.needs)}; a sweep is for methods on features alone: "
+            "call reta.run for each setting"
+        )
+    if not dataclasses.is_dataclass(method):
+        raise BadInput(f"a sweep changes fields, and {type(method).__name__} is no dataclass: make it one")
+    fields = {f.name: f for f in dataclasses.fields(method)}
     for key in grid:
         if key not in fields:
             raise BadInput(f"{type(method).__name__} has no field {key!r}: {nearest(key, fields)}")
     where = pick(device)
     task = task.to(where)
+    views = as_table(views)
+    labels = checked(torch.as_tensor(labels).cpu(), len(views))
     order = stream_orders(orders, len(views))
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     vector = [
@@ -81,7 +92,7 @@ def sweep(
         )
         for (s, o), row in zip(job, answer, strict=True):
             predictions[s, o] = row
-    right = predictions == torch.as_tensor(labels).cpu()[order]
+    right = predictions == labels[order]
     return Sweep(settings, predictions, 100 * right.double().mean(-1).float())
 
 
@@ -135,7 +146,16 @@ def _together(
             index = order[which, start : start + CHUNK]
             distinct, place = index.unique(return_inverse=True)
             block = _unit_block(views, distinct, base, task)
-            for column in place.mT:
-                label, state = vectorised(numbers, state, block[column.to(block.device)])
-                answers.append(label)
+            good = guard.usable(block)
+            whole = bool(good.all())
+            block = block if whole else torch.where(good[:, None, None], block, task.text[0])
+            for column in place.to(block.device).mT:
+                label, new = vectorised(numbers, state, block[column])
+                state = new if whole else _kept(good[column], new, state)
+                answers.append(label if whole else label * good[column])
     return torch.stack(answers, -1).cpu()
+
+
+def _kept(good: Bool[Tensor, " lanes"], new: states.State, old: states.State) -> states.State:
+    """The new state in the lanes whose sample was usable, the old one in the others."""
+    return {k: torch.where(good.view(-1, *[1] * (v.ndim - 1)), v, old[k]) for k, v in new.items()}

@@ -17,6 +17,7 @@ from reta.backbone.compact import expand, is_compact
 from reta.backbone.openclip import DTYPES, OpenClip
 from reta.backbone.protocol import Backbone, Preprocess
 from reta.backbone.source import Source, find
+from reta.device import pick
 from reta.errors import BadInput, MissingData, MissingExtra, RetaError
 
 
@@ -48,7 +49,7 @@ def load(
     >>> reta.load("reta-mini").name
     'reta-mini'
     """
-    where = _where(device)
+    where = pick(device)
     precision = _precision(precision, where)
     if name in SPECIAL:
         if tag is not None or weights is not None:
@@ -76,17 +77,6 @@ def load(
         precision=precision,
         known=known,
     )
-
-
-def _where(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        where = torch.device(device)
-        torch.empty(0, device=where)
-    except (RuntimeError, AssertionError) as error:
-        raise BadInput(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from error
-    return where
 
 
 def _precision(precision: str, device: torch.device) -> str:
