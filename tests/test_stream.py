@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import reta
+import reta.views
 from reta import methods
 from reta import state as states
 
@@ -165,6 +166,104 @@ def test_an_unregistered_method_is_never_imported_from_a_file(model, task, tmp_p
         reta.Stream.load(path, model=model)
     again = reta.Stream.load(path, model=model, method=Memory())
     assert states.equal(again.state, stream.state)
+
+
+def test_a_class_that_only_follows_the_protocol_is_saved_too(model, task, tmp_path):
+    from tests.test_engine import Loose
+
+    path, stream = tmp_path / "s.safetensors", reta.Stream(model, task, Loose())
+    stream.adapt(pictures(1)[0])
+    stream.save(path)
+    again = reta.Stream.load(path, model=model, method=Loose())
+    assert states.equal(again.state, stream.state)
+    with pytest.raises(reta.BadState, match="pull differs: the file has 0.1, this is 0.2"):
+        reta.Stream.load(path, model=model, method=Loose(0.2))
+
+
+def test_fields_that_json_has_no_form_for_are_compared_as_they_were_written(model, task, tmp_path):
+    from tests.test_checks import Memory
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Odd(Memory):
+        area: tuple[float, float] = (0.5, 1.0)
+        kind: type = torch.Tensor
+
+    path = tmp_path / "s.safetensors"
+    reta.Stream(model, task, Odd()).save(path)
+    reta.Stream.load(path, model=model, method=Odd())
+    with pytest.raises(reta.BadState, match="area differs"):
+        reta.Stream.load(path, model=model, method=Odd(area=(0.5, 0.9)))
+
+
+def test_state_of_another_shape_is_refused_by_name(model, task, tmp_path):
+    path = tmp_path / "s.safetensors"
+    reta.Stream(model, task, few("tda")).save(path)
+    body, header = states.load(path)
+    for changed in (torch.zeros(2, 3), body["state.scores"].double() if "state.scores" in body else None):
+        if changed is None:
+            continue
+        key = next(k for k in body if k.startswith("state."))
+        states.save(path, body | {key: changed}, header)
+        with pytest.raises(reta.BadState, match=rf"{key[6:]} differs: \(.* in the file, \(.* expected"):
+            reta.Stream.load(path, model=model)
+    states.save(path, {k: v for k, v in body.items() if "state." not in k}, header)
+    with pytest.raises(reta.BadState, match="state keys differ"):
+        reta.Stream.load(path, model=model)
+    states.save(path, {k: v * float("nan") if v.is_floating_point() else v for k, v in body.items()}, header)
+    with pytest.raises(reta.BadState, match="contains NaN"):
+        reta.Stream.load(path, model=model)
+
+
+def test_other_files_of_reta_are_no_streams(model, tmp_path):
+    states.save(tmp_path / "rows", {"keys": torch.zeros(2)}, {"model": model.name})
+    with pytest.raises(reta.BadState, match="not a saved stream: it has no 'classes'"):
+        reta.Stream.load(tmp_path / "rows", model=model)
+
+
+def test_a_task_of_another_model_is_refused(model, task, tiny_root):
+    from tests import tiny
+
+    other = tiny.load(str(tiny.write(tiny_root / "vit-2", "vit", seed=2)), device="cpu")
+    assert other.dim == model.dim
+    with pytest.raises(reta.BadInput, match="the task was built with .*vit, not with .*vit-2"):
+        reta.Stream(other, task, few("ensemble"))
+    narrow = reta.Task.from_features(torch.randn(3, 2, model.dim + 1))
+    with pytest.raises(reta.BadInput, match=f"{model.dim + 1} dimensions, .*vit makes {model.dim}"):
+        reta.Stream(model, narrow, few("ensemble"))
+
+
+def test_another_reward_model_is_refused(model, task, tiny_root, tmp_path):
+    from tests import tiny
+
+    path, other = tmp_path / "s.safetensors", tiny.model(tiny_root, "resnet")
+    both = reta.Task.build(model, CLASSES, "openai-7", reward=other)
+    stream = reta.Stream(model, both, few("reta-reward"), reward=other)
+    assert other.preprocess.size != model.preprocess.size
+    seen = stream.sample(pictures(1)[0], key="a").reward
+    views = reta.views.make(pictures(1)[0], "augmix", n=4, size=other.preprocess.size, key="a")
+    assert torch.allclose(seen, other.images(views), atol=1e-5)
+    stream.adapt(pictures(1)[0])
+    stream.save(path)
+    again = reta.Stream.load(path, model=model, reward=other)
+    assert torch.equal(again.classify(pictures(2)[1]).probs, stream.classify(pictures(2)[1]).probs)
+    with pytest.raises(reta.BadState, match="reward model differs"):
+        reta.Stream.load(path, model=model, reward=model)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 0.0])
+def test_a_bad_feature_never_enters(model, task, poison):
+    """Neither of the model's own features nor of the second one's, if the method looks at it."""
+    good = torch.randn(4, model.dim, generator=torch.Generator().manual_seed(0))
+    bad = good.clone()
+    bad[2] = poison
+    both = dataclasses.replace(task, reward=task)
+    stream = reta.Stream(model, both, few("reta-reward"), reward=model)
+    stream.adapt(reta.Sample(good, good))
+    before = states.digest(stream.state)
+    for sample in (reta.Sample(bad, good), reta.Sample(good, bad)):
+        answer = stream.adapt(sample)
+        assert not answer.info["valid"] and torch.allclose(answer.probs, torch.full((4,), 0.25))
+        assert states.digest(stream.state) == before
 
 
 def test_a_bad_image_leaves_the_state_alone(model, task, tmp_path):

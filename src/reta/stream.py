@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
+from PIL.Image import Image
 from torch import Tensor
 
 from reta import guard, images, methods, views
@@ -18,6 +20,11 @@ from reta.errors import BadInput, BadState, nearest
 from reta.methods.base import Method
 from reta.sample import Output, Sample
 from reta.task import Task
+
+if TYPE_CHECKING:
+    from reta.backbone import Preprocess
+
+HEADER = {"method", "fields", "classes", "sentences", "scale", "seed", "seen", "model", "model_name", "task"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +63,9 @@ class Stream:
 
     `adapt` answers and moves the state, `classify` gives the same answer and leaves the state alone. Views
     are drawn from `seed` and the image's key (by default a hash of its pixels), so the same image always
-    gets the same views. `reward` is a second model for methods that ask for one, `extra` a source of generated
-    views for those that have room for them (`reta.views.extra`).
+    gets the same views. `reward` is a second model for methods that ask for one: it sees the same views, at
+    the size it was trained on. `extra` is a source of generated views for methods that have room for them
+    (`reta.views.extra`).
 
     >>> import reta
     >>> model = reta.load("reta-mini")
@@ -82,6 +90,7 @@ class Stream:
                 f"{type(method).__name__} asks for a second model: Stream(..., reward=model2), with the task "
                 "built by Task.build(..., reward=model2)"
             )
+        _belongs(task, model)
         self.model, self.method, self.seed, self.reward, self.extra = model, method, seed, reward, extra
         self.task = task.to(model.device)
         self.seen = 0
@@ -91,26 +100,34 @@ class Stream:
         """Decode, make views, encode: what the method will be given. Touches no state."""
         picture = images.decode(image)
         key = hashlib.blake2b(picture.tobytes(), digest_size=12).hexdigest() if key is None else key
-        pre = self.model.preprocess
+        room = 0 if self.extra is None else getattr(self.method, "generated", 0)
+        made = self.extra.pictures(picture, key, room) if self.extra is not None and room else []
+        mine, theirs = self.model.preprocess, getattr(self.reward, "preprocess", None)
+        pixels, second = self._pixels(picture, key, mine, made, room), None
+        with torch.no_grad():
+            if theirs is not None and "reward" in self.method.needs:
+                alike = _geometry(theirs) == _geometry(mine)
+                seen = pixels if alike else self._pixels(picture, key, theirs, made, room)
+                second = self.reward.images(seen)
+            features = self.model.images(pixels)
+        return Sample(features, second, pixels if "pixels" in self.method.needs else None, key)
+
+    def _pixels(
+        self, picture: Image, key: str, pre: Preprocess, made: list[Image], room: int
+    ) -> Float[Tensor, "views 3 size size"]:
+        """The views of a picture for one model; another model gets the same ones at its own size."""
+        size, interpolation, resize_mode = _geometry(pre)
         pixels = views.make(
             picture,
             recipe=getattr(self.method, "recipe", "plain"),
             n=self.method.views,
-            size=pre.size,
+            size=size,
             seed=self.seed,
             key=key,
-            interpolation=pre.interpolation,
-            resize_mode=pre.resize_mode,
+            interpolation=interpolation,
+            resize_mode=resize_mode,
         )
-        room = getattr(self.method, "generated", 0)
-        if self.extra is not None and room:
-            made = views.extra.square(self.extra.pictures(picture, key, room), pre.size)
-            pixels = torch.cat([pixels[: self.method.views - room], made])
-        with torch.no_grad():
-            second = None if self.reward is None else self.reward.images(pixels)
-            return Sample(
-                self.model.images(pixels), second, pixels if "pixels" in self.method.needs else None, key
-            )
+        return torch.cat([pixels[: self.method.views - room], views.extra.square(made, size)])
 
     def adapt(self, image: Any, key: str | None = None) -> Prediction:
         """Answer for one image and learn from it."""
@@ -146,7 +163,7 @@ class Stream:
         """Write the state, and all it belongs to, to one safetensors file; the old file stays until it is done."""
         header = {
             "method": methods.name_of(self.method),
-            "fields": {f.name: getattr(self.method, f.name) for f in dataclasses.fields(self.method)},  # type: ignore[arg-type]
+            "fields": settings(self.method),
             "classes": list(self.task.names),
             "sentences": [list(s) for s in self.task.sentences],
             "scale": self.task.scale,
@@ -155,6 +172,7 @@ class Stream:
             "model": self.model.fingerprint,
             "model_name": f"{self.model.name}/{self.model.tag}",
             "task": self.task.fingerprint,
+            "reward": None if self.reward is None else self.reward.fingerprint,
         }
         body = {f"state.{k}": v for k, v in self.state.items()}
         states.save(path, body | {"task.prompts": self.task.prompts, "task.mask": self.task.mask}, header)
@@ -168,25 +186,56 @@ class Stream:
         method: Method | None = None,
         task: Task | None = None,
         reward: Any = None,
+        extra: views.extra.Source | None = None,
     ) -> Stream:
         """Go on from a file. What does not fit (model, method, settings, classes) is refused by name.
 
-        Give `method` for one that is not registered by name; give `task` to insist on it.
+        Give `method` for one that is not registered by name; give `task` to insist on it. `reward` and
+        `extra` are those the stream was made with.
         """
         body, header = states.load(path)
+        if lacking := HEADER - header.keys():
+            raise BadState(f"{path} is a file of reta, but not a saved stream: it has no {min(lacking)!r}")
         if header["model"] != model.fingerprint:
             raise BadState(
                 f"{path}: model differs: it was made with {header['model_name']} "
                 f"({header['model']}), this is {model.name}/{model.tag} ({model.fingerprint})"
             )
+        if reward is not None and header.get("reward") not in (None, reward.fingerprint):
+            raise BadState(
+                f"{path}: reward model differs: it was made with {header['reward']}, this is "
+                f"{reward.name}/{reward.tag} ({reward.fingerprint})"
+            )
         method = _method(path, header, method)
         task = _task(path, header, body, task, model)
         if reward is not None and task.reward is None:
             task = dataclasses.replace(task, reward=_encode(task, reward))
-        stream = cls(model, task, method, seed=header["seed"], reward=reward)
+        stream = cls(model, task, method, seed=header["seed"], reward=reward, extra=extra)
         stream.state = _fitting(path, stream.state, body)
         stream.seen = header["seen"]
         return stream
+
+
+def _geometry(pre: Preprocess) -> tuple[int, str, str]:
+    return pre.size, pre.interpolation, pre.resize_mode
+
+
+def _belongs(task: Task, model: Any) -> None:
+    """Text and image features must come from one model; from two of one width the answers would be noise."""
+    if task.dim != model.dim:
+        raise BadInput(
+            f"the task has text features of {task.dim} dimensions, {model.name} makes {model.dim}: "
+            "build the task with the same model"
+        )
+    if task.model is not None and task.model is not model and task.model.fingerprint != model.fingerprint:
+        raise BadInput(f"the task was built with {task.model.name}, not with {model.name}: build it again")
+
+
+def settings(method: Method) -> dict[str, Any]:
+    """What a method is set to, as it looks in a file: the fields of a dataclass, the attributes of others."""
+    plain = not dataclasses.is_dataclass(method)
+    found = vars(method) if plain else {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
+    return json.loads(json.dumps({k: v for k, v in found.items() if k[0] != "_"}, default=repr))
 
 
 def _method(path: str | Path, header: dict[str, Any], given: Method | None) -> Method:
@@ -196,8 +245,7 @@ def _method(path: str | Path, header: dict[str, Any], given: Method | None) -> M
             hint = nearest(name, methods.known())
             raise BadState(f"{path}: method {name!r} is not registered ({hint}); pass method=... to load it")
         return methods.create(name, **fields)
-    mine = {"method": methods.name_of(given)}
-    mine |= {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}  # type: ignore[arg-type]
+    mine = {"method": methods.name_of(given)} | settings(given)
     theirs = {"method": name} | fields
     for key in sorted(mine.keys() | theirs.keys(), key=lambda k: (k != "method", k)):
         if mine.get(key) != theirs.get(key):
@@ -241,6 +289,7 @@ def _fitting(path: str | Path, fresh: states.State, body: states.State) -> state
         if value.shape != found[key].shape or value.dtype != found[key].dtype:
             raise BadState(
                 f"{path}: {key} differs: {tuple(found[key].shape)} {found[key].dtype} in the file, "
+                f"{tuple(value.shape)} {value.dtype} expected"
             )
     if not guard.sane(found):
         raise BadState(f"{path}: the state contains NaN; use an older copy")
