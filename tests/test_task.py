@@ -42,6 +42,7 @@ def test_named_template_sets():
     [
         ("openai-8", "did you mean 'openai-80'|'openai-7'"),
         (["a cat"], "has no {}"),
+        ([5], "has no {}"),
         ("a {}", "a list of templates"),
     ],
 )
@@ -60,8 +61,24 @@ def test_prompts_must_fit_the_classes(tmp_path):
         templates.read_prompts(file)
     with pytest.raises(reta.MissingData, match="no such prompt file"):
         templates.read_prompts(tmp_path / "none.json")
-    with pytest.raises(reta.BadInput, match="list of sentences"):
-        templates.read_prompts({"cat": "It purrs."})
+    file.write_bytes(b"\xff\xfe{")
+    with pytest.raises(reta.BadInput, match="not UTF-8 text"):
+        templates.read_prompts(file)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"cat": "It purrs."}, "prompts of 'cat' must be a class name and a list of sentences"),
+        ({"cat": None}, "prompts of 'cat' must be"),
+        ({3: ["It purrs."]}, "prompts of 3 must be"),
+        ({"cat": ["It purrs.", " "]}, "none of them empty"),
+        ({"hot dog": ["A bun."], "hot_dog": ["A sausage."]}, "'hot dog' are given twice, once as 'hot_dog'"),
+    ],
+)
+def test_bad_prompts_are_named(bad, message):
+    with pytest.raises(reta.BadInput, match=message):
+        templates.read_prompts(bad)
 
 
 def test_class_lists(tmp_path):
@@ -73,6 +90,20 @@ def test_class_lists(tmp_path):
         templates.class_list(" , ")
     with pytest.raises(reta.MissingData, match="no such file"):
         templates.class_list("none.txt")
+    many = [f"class number {i}" for i in range(1000)]
+    assert templates.class_list(",".join(many)) == templates.class_list(many) == many
+    file.write_text("\ufeffcat\r\ndog\r\n", encoding="utf-8")
+    assert templates.class_list(file) == ["cat", "dog"]
+    file.write_bytes("caf\xe9\n".encode("latin-1"))
+    with pytest.raises(reta.BadInput, match="not UTF-8 text.*save it as UTF-8"):
+        templates.class_list(file)
+
+
+@pytest.mark.parametrize("bad", [["cat", " ", "dog"], ["cat", 3], ["cat", None]])
+def test_a_class_without_a_name_is_never_dropped(bad):
+    """Dropping it would shift the labels of all classes after it."""
+    with pytest.raises(reta.BadInput, match="class 1 has no name"):
+        templates.class_list(bad)
 
 
 def test_duplicate_names_are_legal_and_keep_their_sentences():
@@ -86,6 +117,14 @@ def test_duplicate_names_are_legal_and_keep_their_sentences():
 def test_bad_features_are_refused(bad):
     with pytest.raises(reta.BadInput):
         Task.from_features(bad)
+
+
+def test_features_come_as_they_are_and_carry_no_gradient():
+    features = torch.randn(2, 3, 4)
+    base = Task.from_features(features)
+    assert Task.from_features(features.numpy()).fingerprint == base.fingerprint
+    grad = Task.from_features(features.clone().requires_grad_())
+    assert grad.fingerprint == base.fingerprint and not grad.text.requires_grad
 
 
 def test_wrong_number_of_names_and_bad_scale():

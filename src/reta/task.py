@@ -76,7 +76,7 @@ class Task:
         reward: Task | None = None,
     ) -> Task:
         """From ready text features: a tensor `[C,K,D]`, or a list of C tensors `[K_c,D]`."""
-        rows = list(prompts)
+        rows = [torch.as_tensor(row).detach() for row in prompts]
         if not rows or any(r.ndim != 2 or 0 in r.shape or r.shape[-1] != rows[0].shape[-1] for r in rows):
             raise BadInput("prompts must be [C,K,D], or a list of C tensors [K_c,D] with one D and K_c >= 1")
         names = tuple(names) if names is not None else tuple(f"class {i}" for i in range(len(rows)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from reta.errors import BadInput, MissingData, nearest
@@ -19,7 +20,7 @@ def template_set(templates: str | Sequence[str]) -> list[str]:
     """
     if not isinstance(templates, str):
         for template in templates:
-            if "{}" not in template:
+            if not isinstance(template, str) or "{}" not in template:
                 raise BadInput(f"template {template!r} has no {{}} for the class name")
         return list(templates)
     if templates not in SETS:
@@ -41,41 +42,57 @@ def class_list(classes: Sequence[str] | str | Path) -> list[str]:
     >>> class_list("cat, hot dog")
     ['cat', 'hot dog']
     """
-    if isinstance(classes, str | Path):
-        path = Path(classes)
-        if path.suffix == ".txt" or (isinstance(classes, Path) or path.is_file()):
-            if not path.is_file():
-                raise MissingData(f"no such file of class names: {path}")
-            names = path.read_text(encoding="utf-8").splitlines()
-        else:
-            names = classes.split(",")
-    else:
+    if not isinstance(classes, str | Path):
         names = list(classes)
-    names = [name.strip().replace("_", " ") for name in names if name.strip()]
+        for place, name in enumerate(names):
+            if not isinstance(name, str) or not name.strip():
+                raise BadInput(f"class {place} has no name: it is {name!r}")
+    elif os.path.isfile(classes) or isinstance(classes, Path) or classes.endswith(".txt"):
+        names = _text(Path(classes), "file of class names").splitlines()
+    else:
+        names = classes.split(",")
+    names = [_name(name) for name in names if name.strip()]
     if not names:
         raise BadInput("no class names: give a list, a,b,c or a text file with one name a line")
     return names
+
+
+def _name(text: str) -> str:
+    return text.strip().replace("_", " ")
+
+
+def _text(path: Path, what: str) -> str:
+    """The content of a file a person wrote, with or without a byte order mark."""
+    if not path.is_file():
+        raise MissingData(f"no such {what}: {path}")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{path} is not UTF-8 text ({error.reason}, byte {error.start}): save it as UTF-8"
+        ) from error
 
 
 def read_prompts(prompts: Mapping[str, Sequence[str]] | str | Path) -> dict[str, list[str]]:
     """Class name -> sentences, from a dict or a JSON file of that form."""
     if isinstance(prompts, str | Path):
         path = Path(prompts)
-        if not path.is_file():
-            raise MissingData(
-                f"no such prompt file: {path}; it is JSON of the form {{class name: [sentences]}}"
-            )
+        text = _text(path, "prompt file (JSON of the form {class name: [sentences]})")
         try:
-            prompts = json.loads(path.read_text(encoding="utf-8"))
+            prompts = json.loads(text)
         except ValueError as error:
             raise BadInput(f"{path} is not valid JSON ({error})") from error
     if not isinstance(prompts, Mapping):
         raise BadInput("prompts must be of the form {class name: [sentences]}")
     table: dict[str, list[str]] = {}
     for name, sentences in prompts.items():
-        if isinstance(sentences, str) or not all(isinstance(s, str) and s.strip() for s in sentences):
-            raise BadInput(f"the prompts of {name!r} must be a list of sentences")
-        table[name.strip().replace("_", " ")] = list(sentences)
+        if not isinstance(name, str) or isinstance(sentences, str) or not isinstance(sentences, Iterable):
+            raise BadInput(f"the prompts of {name!r} must be a class name and a list of sentences")
+        if not all(isinstance(s, str) and s.strip() for s in sentences):
+            raise BadInput(f"the prompts of {name!r} must be a list of sentences, none of them empty")
+        if _name(name) in table:
+            raise BadInput(f"the prompts of {_name(name)!r} are given twice, once as {name!r}: join them")
+        table[_name(name)] = list(sentences)
     return table
 
 
