@@ -23,6 +23,7 @@ for package in PACKAGES:
     pytest.importorskip(package, reason=f"the extra 'photo' is not installed: {package} is missing")
 
 from reta.photo import files  # noqa: E402
+from reta.photo.folding import folded  # noqa: E402
 
 CLASSES = ["dog", "elephant", "guitar", "house"]
 
@@ -53,6 +54,31 @@ def test_logits_are_those_of_the_original_package(model):
         want, got = network(pixels), model.module.visual.network(pixels)
     assert want.std() > 0.5
     torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
+
+def test_folding_changes_no_answer():
+    """In double precision, with statistics and weights drawn at random."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    net = timm.create_model("tf_efficientnet_lite0", pretrained=False).double().eval()
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            for part, low in (("running_mean", -0.5), ("running_var", 0.5), ("weight", 0.5)):
+                getattr(layer, part).data.uniform_(low, low + 1)
+    pixels = scene(3).double() * 2 - 1
+    with torch.no_grad():
+        want = net(pixels)
+        got = folded(net)(pixels)
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in net.modules())
+    assert want.std() > 1e-6
+    torch.testing.assert_close(got, want, atol=1e-9 * float(want.std()), rtol=0)
+
+
+def test_a_picture_does_not_depend_on_its_neighbours(model):
+    """More pictures than go through the network at once."""
+    pixels = torch.cat([scene(seed) for seed in range(11)])
+    alone = torch.cat([model.images(picture[None]) for picture in pixels])
+    torch.testing.assert_close(model.images(pixels), alone, atol=1e-5, rtol=0)
 
 
 def test_pictures_are_scaled_as_the_network_was_trained(model):
