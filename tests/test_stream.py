@@ -240,7 +240,9 @@ def test_another_reward_model_is_refused(model, task, tiny_root, tmp_path):
     stream = reta.Stream(model, both, few("reta-reward"), reward=other)
     assert other.preprocess.size != model.preprocess.size
     seen = stream.sample(pictures(1)[0], key="a").reward
-    views = reta.views.make(pictures(1)[0], "augmix", n=4, size=other.preprocess.size, key="a")
+    pre = other.preprocess
+    how = {"size": pre.size, "interpolation": pre.interpolation, "resize_mode": pre.resize_mode}
+    views = reta.views.make(pictures(1)[0], "augmix", n=4, key="a", **how)
     assert torch.allclose(seen, other.images(views), atol=1e-5)
     stream.adapt(pictures(1)[0])
     stream.save(path)
