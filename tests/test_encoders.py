@@ -104,7 +104,7 @@ def test_momentum_agrees_with_the_transcription(model, task):
     seconds = views_of(task, 7, 20, seed=9)
     method = methods.create("rlcf-momentum", lr=1e-2, momentum=0.3, every=2)
     stream = [Sample(model.images(x), r, x) for x, r in zip(images, seconds)]
-    got = torch.stack([p for p in reta.run(method, task, stream).probs])
+    got = reta.run(method, task, stream).probs
     args = (model, task.prompts[:, 0], images, model.scale, seconds, task.reward.prompts[:, 0])
     expected = reference.rlcf_momentum(*args, lr=1e-2, momentum=0.3, every=2).float()
     assert torch.allclose(got, expected, atol=1e-5)
@@ -296,6 +296,77 @@ def test_extra_views_from_a_real_diffusion_pipeline(tmp_path):
     assert square(made, 32).shape == (3, 3, 32, 32)
     with pytest.raises(reta.MissingData, match="cannot be had"):
         Diffusion(str(tmp_path / "nowhere"))
+
+
+def image_to_image(kind="StableDiffusionImg2ImgPipeline"):
+    """A text-guided pipeline with a few thousand random weights."""
+    import diffusers
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    variation = tiny_pipeline()
+    words = {token: i for i, token in enumerate(["<|startoftext|>", "<|endoftext|>", "!", "a</w>", "a"])}
+    text = CLIPTextConfig(
+        vocab_size=len(words), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=8, bos_token_id=0, eos_token_id=1,
+    )  # fmt: skip
+    return getattr(diffusers, kind)(
+        vae=variation.vae, unet=variation.unet, text_encoder=CLIPTextModel(text).eval(),
+        tokenizer=CLIPTokenizer(vocab=words, merges=[], model_max_length=8),
+        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False), 
+        feature_extractor=None, requires_safety_checker=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["StableDiffusionImg2ImgPipeline", "StableDiffusionPipeline"])
+@pytest.mark.parametrize("options", [{}, {"prompt": "a"}])
+def test_extra_views_by_image_to_image(model, task, tmp_path, kind, options):
+    """With and without a prompt; a text-to-image folder serves too. End to end, through a stream."""
+    from reta.views.extra import Diffusion
+
+    image_to_image(kind).save_pretrained(tmp_path / "pipe")
+    source = Diffusion(
+        tmp_path / "pipe", batch=2, size=16, num_inference_steps=4, strength=0.5, device="cpu", **options
+    )
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8))
+    made = source.pictures(picture, "a.jpg", 3)
+    assert len(made) == 3 and all(p.size == (16, 16) for p in made)
+    assert all(np.array_equal(a, b) for a, b in zip(made, source.pictures(picture, "a.jpg", 3)))
+    assert not np.array_equal(made[0], made[1])
+    method = methods.create("difftpt", views=8, generated=3, similar=1.0, share=1.0)
+    with_extra = reta.Stream(model, task, method, extra=source).classify(picture, key="a.jpg")
+    plain = reta.Stream(model, task, method).classify(picture, key="a.jpg")
+    assert not torch.allclose(with_extra.probs, plain.probs, atol=1e-6)
+
+
+def test_a_pipeline_without_images_is_refused():
+    from reta.views.extra import Diffusion
+
+    class Words:
+        def __call__(self, prompt): ...
+
+    with pytest.raises(reta.BadInput, match="Words takes no image"):
+        Diffusion(Words())
+
+
+@pytest.mark.parametrize("name", ["tpt", "rlcf", "difftpt"])
+def test_every_view_is_encoded_once(tiny_root, name, monkeypatch):
+    """64 encodings per image (128 for DiffTPT), whatever the number of steps."""
+    from tests import tiny
+
+    policy, judge = tiny.fresh(tiny_root, "vit"), tiny.fresh(tiny_root, "vit")
+    task = reta.Task.build(policy, NAMES, reward=judge)
+    counted = {policy: 0, judge: 0}
+    for model in counted:
+
+        def images(pixels, batch=64, model=model, encode=model.images):
+            counted[model] += len(pixels)
+            return encode(pixels, batch)
+
+        monkeypatch.setattr(model, "images", images)
+    method = methods.create(name, steps=3)
+    stream = reta.Stream(policy, task, method, reward=judge if name == "rlcf" else None)
+    stream.adapt(torch.zeros(32, 32, 3, dtype=torch.uint8))
+    assert counted == {policy: method.views, judge: 64 if name == "rlcf" else 0}
 
 
 def test_the_gradient_of_the_reward_is_autograds():

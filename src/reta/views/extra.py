@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -54,8 +55,10 @@ class Folder:
 class Diffusion:
     """A diffusers pipeline that turns an image into variations of it: image-variation or image-to-image.
 
-    `pipeline` is a name on the model hub, a local folder, or a pipeline object; `options` go to each call
-    (`guidance_scale`, `num_inference_steps`, `strength`, `prompt`, ...). Seeded by `seed` and the image's key.
+    `pipeline` is a name on the model hub, a local folder, or a pipeline object; a text-to-image model serves
+    as image-to-image. `options` go to each call (`guidance_scale`, `num_inference_steps`, `strength`,
+    `prompt`, ...); a pipeline that wants a prompt and is given none gets an empty one. Seeded by `seed` and
+    the image's key.
     """
 
     def __init__(
@@ -82,8 +85,10 @@ class Diffusion:
         if batch < 1:
             raise BadInput(f"batch must be at least 1, not {batch}")
         where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.pipeline = pipeline.to(where)
+        self.pipeline = _of_images(pipeline).to(where)
         self.pipeline.set_progress_bar_config(disable=True)
+        if "prompt" in _takes(self.pipeline) and "prompt_embeds" not in options:
+            options = {"prompt": "", **options}
         self.seed, self.batch, self.size, self.options = seed, batch, size, options
 
     def pictures(self, image: Image.Image, key: str, n: int) -> list[Image.Image]:
@@ -91,13 +96,31 @@ class Diffusion:
         for start in range(0, n, self.batch):
             count = min(self.batch, n - start)
             dice = [_dice(self.seed, key, i) for i in range(start, start + count)]
-            made += self.pipeline([source] * count, generator=dice, **self._words(count)).images
+            made += self.pipeline(image=[source] * count, generator=dice, **self._words(count)).images
         return [picture.convert("RGB") for picture in made]
 
     def _words(self, count: int) -> dict[str, Any]:
         if "prompt" not in self.options:
             return self.options
         return self.options | {"prompt": [self.options["prompt"]] * count}
+
+
+def _takes(pipeline: Any) -> set[str]:
+    return set(inspect.signature(pipeline.__call__).parameters)
+
+
+def _of_images(pipeline: Any) -> Any:
+    """The pipeline if it takes an image, otherwise the image-to-image one of the same weights."""
+    if "image" in _takes(pipeline):
+        return pipeline
+    auto = require("diffusion", "diffusers").AutoPipelineForImage2Image
+    try:
+        return auto.from_pipe(pipeline)
+    except (ValueError, AttributeError) as error:
+        name = type(pipeline).__name__
+        raise BadInput(
+            f"{name} takes no image and has no image-to-image form: give another pipeline"
+        ) from error
 
 
 def _dice(seed: int, key: str, index: int) -> torch.Generator:
