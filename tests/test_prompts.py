@@ -252,6 +252,7 @@ def test_bad_input_says_what_to_do(tiny_model):
         "names must be a list of": lambda: PromptedText(model, "cat"),
         "a context needs at least one word, not ''": lambda: PromptedText(model, NAMES, context=""),
         "leave no room for a name in 77 positions": lambda: PromptedText(model, NAMES, context=90),
+        "a context has at least one token, not 0": lambda: PromptedText(model, NAMES, context=0),
         "memory must be a positive number of GiB, not 0": lambda: PromptedText(model, NAMES, memory=0),
         "layout 'packed' is not exact": lambda: PromptedText(tiny_model("siglip"), NAMES, layout="packed"),
         "layout 'short' is not exact": lambda: PromptedText(model, NAMES, layout="short"),

@@ -95,6 +95,13 @@ def _batches(views: Tensor, batch: int, g: torch.Generator) -> Iterator[tuple[Te
 
 def save(path: str | Path, context: Tensor, task: Task, /, **about: Any) -> None:
     """Write a learned context for `CoOp`, `TPT` and `RLCF`, with the model it belongs to."""
+    writable(path)
+    if task.model is None:
+        raise BadInput("a context belongs to a model: build the task with reta.Task.build(model, ...)")
+    save_context(path, context, task.model, about)
+
+
+def writable(path: str | Path) -> None:
+    """Refuse a file that no method would take for a context."""
     if not str(path).endswith(".safetensors"):
         raise BadInput(f"a context is kept in a .safetensors file, not {path}")
-    save_context(path, context, task.model, about)

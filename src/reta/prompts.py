@@ -56,6 +56,8 @@ class PromptedText:
         if not memory > 0:
             raise BadInput(f"memory must be a positive number of GiB, not {memory}")
         self.model, self.tower, self.dim = model, model.tower, model.dim
+        if isinstance(context, int) and context < 1:
+            raise BadInput(f"a context has at least one token, not {context}")
         words = " ".join(["x"] * context) if isinstance(context, int) else context.strip()
         prompts = [f"{words} {name.strip()}{suffix}" for name in names]
         probes, tokens = self.tower.tokens([words, "", "x", *prompts]).tensor_split([3])

@@ -19,7 +19,10 @@ def about() -> None:
 @app.command()
 def fit(
     data: Annotated[
-        str, typer.Argument(help="Labelled data: shapes, dtd, a folder with a sub-folder per class.")
+        str,
+        typer.Argument(
+            help="Labelled data: a folder with a sub-folder per class; of shapes, dtd, ... the training images."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Where the context goes, a .safetensors file.")],
     model: Annotated[str, typer.Option(help="An open_clip NAME/TAG, or reta-mini.")] = "ViT-B-16/openai",
@@ -33,29 +36,31 @@ def fit(
     ] = "a photo of a",
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the images.")] = 50,
     batch: Annotated[int, typer.Option(min=1, help="Images per step.")] = 32,
-    lr: Annotated[float, typer.Option(help="Learning rate of SGD.")] = 2e-3,
-    seed: Annotated[int, typer.Option(help="Seed of the draw, the views and the order.")] = 0,
+    lr: Annotated[float, typer.Option(min=0, help="Learning rate of SGD.")] = 2e-3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw, the views and the order.")] = 0,
     data_root: Annotated[Path | None, typer.Option(help="The folder of the data sets.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")] = False,
 ) -> None:
     """Learn a context and write it to a file.
 
-    Use it with `--method coop`, or as the start of tpt and rlcf, wherever a method's `context` is taken.
+    Use it wherever a method takes a `context`: coop is the fixed prompt, tpt and rlcf start from it. Images
+    that a data set is tested on are never learned from.
 
     Example: reta coop fit photos/ --out context.safetensors --shots 16
     """
     import torch
 
     import reta
-    import reta.data
     from reta import coop
     from reta.commands.classify import name_and_tag
+    from reta.data import training
     from reta.errors import BadInput
     from reta.progress import bar
     from reta.views import Views
 
-    source = reta.data.open(data, data_root)
+    coop.writable(out)
+    source = training.open(data, data_root, seed)
     if source.labels is None:
         raise BadInput(f"{data} has no labels: CoOp learns from a folder with a sub-folder per class")
     backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
