@@ -312,7 +312,7 @@ def image_to_image(kind="StableDiffusionImg2ImgPipeline"):
     return getattr(diffusers, kind)(
         vae=variation.vae, unet=variation.unet, text_encoder=CLIPTextModel(text).eval(),
         tokenizer=CLIPTokenizer(vocab=words, merges=[], model_max_length=8),
-        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False), 
+        scheduler=diffusers.DDIMScheduler(steps_offset=1, clip_sample=False), safety_checker=None,
         feature_extractor=None, requires_safety_checker=False,
     )  # fmt: skip
 
