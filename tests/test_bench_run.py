@@ -20,7 +20,7 @@ from reta.bench import plan as plans
 from reta.bench.collect import collect, stale
 from reta.bench.prepare import prepare
 from reta.bench.report import report
-from reta.bench.run import run
+from reta.bench.run import cost, run
 from reta.bench.stage import Options
 from reta.data import shapes
 from reta.errors import BadPlan, MissingData, RetaError
@@ -160,6 +160,21 @@ def test_what_determines_a_result_changes_its_id(features: Path) -> None:
     assert ids(PLAN.replace('"Small"', '"Other title"').replace("orders = 2", "orders = 1")) < base
 
 
+def test_where_a_learned_context_lies_does_not_change_a_result(features: Path, tmp_path: Path) -> None:
+    plan = plans.chosen(plans.embedded(plans.load("table1")), methods=["CoOp"], data=["shapes"], limit=4)
+    one, two = (
+        {job.id: job for job in prepare(plan, Options(root)).cells.values()} for root in (features, tmp_path)
+    )
+    assert one.keys() == two.keys() and str(tmp_path) not in str([job.identity for job in two.values()])
+
+
+def test_the_longest_jobs_come_first(features: Path) -> None:
+    plan = plans.chosen(plans.embedded(plans.load("reward")), data=["shapes-a"], limit=4, views=2)
+    jobs_ = {cell.row: job for cell, job in prepare(plan, Options(features)).cells.items()}
+    order = sorted(jobs_, key=lambda row: cost(jobs_[row]), reverse=True)
+    assert order[:2] == ["RLCF, image tower", "RLCF"]
+
+
 def test_an_edit_of_a_method_makes_new_results_and_never_mixes(
     finished: Path, features: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -272,7 +287,7 @@ import sys, torch
 torch.set_num_threads(1)
 from pathlib import Path
 from reta.bench import plan as plans
-from reta.bench.run import run
+from reta.bench.run import cost, run
 from reta.bench.stage import Options
 print("ready", flush=True)
 run(plans.load(Path(sys.argv[1])), sys.argv[2], Options(Path(sys.argv[3])))

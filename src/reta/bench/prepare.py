@@ -12,7 +12,7 @@ from reta import methods as registry
 from reta.bench.jobs import Job
 from reta.bench.manifest import Cell
 from reta.bench.plan import Plan, Row
-from reta.bench.stage import Options, Stage
+from reta.bench.stage import Options, Stage, Want, look
 from reta.errors import BadInput, BadPlan
 
 
@@ -65,6 +65,20 @@ def _runs(row: Row, done: Prepared) -> bool:
     else:
         return True
     return False
+
+
+def wants(plan: Plan, options: Options) -> dict[Want, int]:
+    """The features of a plan's jobs, and how many views of each."""
+    done, found = Prepared(plan, Stage(plan, options)), dict[Want, int]()
+    for row in [row for row in plan.rows if _runs(row, done)]:
+        for data in plan.data:
+            method, _ = method_of(plan, row, data)
+            names = {done.stage.model_of(row, model) for model in plan.models}
+            names |= {done.stage.model_of(row, "reward")} if "reward" in method.needs else set()
+            for model in sorted(names):
+                want = Want(data, model, *look(method))
+                found[want] = max(found.get(want, 1), getattr(method, "views", 1))
+    return found
 
 
 def jobs_of(plan: Plan) -> tuple[int, list[str]]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from reta.bench import jobs, manifest, pictures
+from reta import methods
+from reta.bench import ahead, jobs, manifest, pictures, processes
 from reta.bench.jobs import Job
 from reta.bench.perform import perform
 from reta.bench.plan import Plan
-from reta.bench.prepare import prepare
+from reta.bench.prepare import Prepared, prepare, wants
 from reta.bench.stage import Options
 from reta.errors import BadInput, RetaError
 from reta.progress import bar
@@ -36,39 +33,64 @@ class Summary:
     notes: list[str] = field(default_factory=list)
 
 
-def run(
-    plan: Plan,
+def run(plan: Plan, out: str | Path, options: Options | None = None, **more: Any) -> Summary:
+    """Run one plan into a folder; see `run_all`."""
+    return run_all([plan], out, options, **more)[0]
+
+
+def run_all(
+    plans: Sequence[Plan],
     out: str | Path,
     options: Options | None = None,
     *,
     workers: int = 1,
     ray: str = "",
     fresh: bool = False,
-) -> Summary:
-    """Run a plan into a folder. What is finished is kept, so that a run killed at any moment loses at most
+) -> list[Summary]:
+    """Run plans into a folder. What is finished is kept, so that a run killed at any moment loses at most
     the jobs in hand. `workers` processes share the machine; `ray` is the address of a cluster instead.
 
-    `fresh` forgets which cells an earlier run of this plan had (with other settings, say), not its results.
+    Plans share features and jobs; of all jobs those begin first that take longest, so that no process is left
+    alone with them. `fresh` forgets which cells an earlier run of these plans had (with other settings, say),
+    not its results.
     """
     out, options = Path(out), options or Options()
     if workers < 1:
         raise BadInput(f"--jobs is at least 1, not {workers}")
     jobs.sweep_up(out)
-    ready = prepare(plan, options)
-    content = manifest.of(ready.plan, {c: j.id for c, j in ready.cells.items()}, ready.skipped, ready.notes)
-    manifest.add(out, content, fresh)
-    distinct = {job.id: job for job in ready.cells.values()}
-    todo = [job for id, job in distinct.items() if jobs.read(out, id) is None]
-    summary = Summary(plan.name, len(distinct), len(distinct) - len(todo), 0, {}, ready.skipped, ready.notes)
-    for job, error in _display(_execute(todo, out, workers, ray), len(todo), plan.name, options.progress):
-        if error:
-            summary.failed[job.label] = error
-        else:
-            summary.done += 1
-    if plan.layout == "pictures" and not summary.failed:
-        for name in plan.data:
-            pictures.make(out, plan.name, ready.cells, ready.stage.data(name))
-    return summary
+    ahead.encode([(plan, wants(plan, options)) for plan in plans], options, 1 if ray else workers)
+    ready = [prepare(plan, options) for plan in plans]
+    for one in ready:
+        content = manifest.of(one.plan, {c: j.id for c, j in one.cells.items()}, one.skipped, one.notes)
+        manifest.add(out, content, fresh)
+    todo = {job.id: job for one in ready for job in one.cells.values()}
+    todo = {id: job for id, job in todo.items() if jobs.read(out, id) is None}
+    steps = _execute(sorted(todo.values(), key=cost, reverse=True), out, workers, ray)
+    name = ready[0].plan.name if len(ready) == 1 else f"{len(ready)} plans"
+    errors = {job.id: error for job, error in _display(steps, len(todo), name, options.progress)}
+    for one in ready:
+        if one.plan.layout == "pictures" and not any(errors.get(job.id) for job in one.cells.values()):
+            for data in one.plan.data:
+                pictures.make(out, one.plan.name, one.cells, one.stage.data(data))
+    return [_summary(one, errors) for one in ready]
+
+
+def _summary(one: Prepared, errors: dict[str, str]) -> Summary:
+    """What became of a plan's jobs; `errors` has those run now, with an empty text where all went well."""
+    ours = {job.id: job for job in one.cells.values()}
+    failed = {job.label: errors[id] for id, job in ours.items() if errors.get(id)}
+    now = len(ours.keys() & errors.keys())
+    return Summary(
+        one.plan.name, len(ours), len(ours) - now, now - len(failed), failed, one.skipped, one.notes
+    )
+
+
+def cost(job: Job) -> float:
+    """Roughly how long a job takes, to put the longest first: images, times how often a method goes through
+    an encoder for one."""
+    needs, steps = methods.find(job.method).needs, max(1, int(job.fields.get("steps", 1)))
+    through = 1000.0 * steps if "pixels" in needs else 100.0 * steps if "prompt" in needs else 1.0
+    return through * sum(part["images"] for part in job.identity["data"])
 
 
 def _display(steps: Iterable[Any], total: int, name: str, progress: bool) -> Iterable[Any]:
@@ -88,10 +110,8 @@ def _execute(todo: list[Job], out: Path, workers: int, ray: str) -> Iterator[tup
 
 
 def _by_processes(todo: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, str]]:
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    numbers = context.Value("i", 0)
-    with ProcessPoolExecutor(workers, context, _begin, (threads, numbers)) as pool:
+    numbers = processes.counter()
+    with ProcessPoolExecutor(workers, processes.CONTEXT, _begin, (numbers,)) as pool:
         waiting = {pool.submit(_guarded, job, out): job for job in todo}
         try:
             while waiting:
@@ -104,23 +124,20 @@ def _by_processes(todo: list[Job], out: Path, workers: int) -> Iterator[tuple[Jo
             ) from error
 
 
-_gpu: str | None = None
+_device: str | None = None
 
 
-def _begin(threads: int, numbers: Any) -> None:
-    """A worker's share of the machine: some threads, and one of the GPUs."""
-    global _gpu
-    torch.set_num_threads(threads)
-    with numbers.get_lock():
-        number, numbers.value = numbers.value, numbers.value + 1
-    if torch.cuda.is_available():
-        _gpu = f"cuda:{number % torch.cuda.device_count()}"
+def _begin(numbers: Any) -> None:
+    """A worker's share of the machine."""
+    global _device
+    _device = processes.begin("auto", numbers)
 
 
 def _guarded(job: Job, out: Path) -> str:
     """Do a job and write its result; the error in words if it fails."""
     try:
-        jobs.write(out, job.id, *perform(job, _gpu))
+        with processes.one_thread():
+            jobs.write(out, job.id, *perform(job, _device))
     except RetaError as error:
         return str(error)
     return ""

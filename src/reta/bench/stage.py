@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from reta.bench import metrics, scene, timing, version
-from reta.bench.contexts import learned
+from reta.bench.contexts import learned, named
 from reta.bench.identity import digest
 from reta.bench.jobs import Job
 from reta.bench.plan import Plan, Row
@@ -39,6 +39,25 @@ class Options:
     device: str = "auto"
     precision: str = "auto"
     progress: bool = False
+
+
+class Want(NamedTuple):
+    """Features some job wants: of a data set, by a model, of views of a recipe, the smallest crop `area`
+    where it is not the usual one."""
+
+    data: str
+    model: str
+    recipe: str
+    area: float
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """The further fields of the views.
+
+        >>> Want("dtd", "reta-mini", "augmix", 0.5).more, Want("dtd", "reta-mini", "plain", -1.0).more
+        ({'area': (0.5, 1.0)}, {})
+        """
+        return {} if self.area < 0 else {"area": (self.area, 1.0)}
 
 
 class Stage:
@@ -104,7 +123,7 @@ class Stage:
 
     def _store(self, data: str, model: str, recipe: str, area: float) -> Store:
         """The features of a data set; a store of the same kind with more views does as well."""
-        more = {} if area < 0 else {"area": (area, 1.0)}
+        more = Want(data, model, recipe, area).more
         backbone, images = self.model(model), self.data(data)
         views = self.wanted[(data, recipe, area)]
         store = ready(images, backbone, recipe, views, self.plan.seed, self.root, self.options.progress, more)
@@ -144,8 +163,8 @@ class Stage:
         self, row: Row, model: str, data: tuple[str, ...], method: Any, preset: str, stream: Mapping[str, Any]
     ) -> Job:
         """One job, its identity complete."""
-        name = self._named(row, model)
-        reward = self._named(row, "reward") if "reward" in method.needs else ""
+        name = self.model_of(row, model)
+        reward = self.model_of(row, "reward") if "reward" in method.needs else ""
         path, about = self.scene(data, name, row.text, reward)
         tables = [self.store(d, name, *look(method)) for d in data]
         second = [self.store(d, reward, *look(method)) for d in data] if reward else []
@@ -163,7 +182,7 @@ class Stage:
             "method": {
                 "name": row.method,
                 "preset": preset,
-                "fields": fields,
+                "fields": named(fields),
                 "code": version.version(type(method)),
             },
             "stream": dict(stream),
@@ -184,7 +203,7 @@ class Stage:
             precision=self.options.precision,
         )
 
-    def _named(self, row: Row, model: str) -> str:
+    def model_of(self, row: Row, model: str) -> str:
         """The model of a row: the plan's, its own, or the reward model."""
         name = "reward" if model == "reward" else row.model or model
         if name == "reward" and not self.plan.reward:

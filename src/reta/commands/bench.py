@@ -159,21 +159,25 @@ def run(
 
     Example: reta bench run table3 --world shapes --limit 200 --views 8
     """
-    from reta.bench.run import run as execute
+    from reta.bench.run import run_all
     from reta.bench.stage import Options
 
     if prompts is not None and not prompts.is_file():
         raise BadInput(f"no such file of sentences: {prompts}")
     options = Options(features, root, prompts, context, allow_partial, device, progress=not as_json)
     failed: dict[str, str] = {}
-    for name in plans:
-        chosen = _chosen(name, data, models, methods, extra, reward, world, limit, views, orders, seed)
-        summary = execute(chosen, out, options, workers=jobs, ray=ray, fresh=fresh)
+    chosen = [
+        _chosen(name, data, models, methods, extra, reward, world, limit, views, orders, seed)
+        for name in plans
+    ]
+    for summary in run_all(chosen, out, options, workers=jobs, ray=ray, fresh=fresh):
         failed |= summary.failed
         if as_json:
             print(json.dumps(dataclasses.asdict(summary)))
             continue
-        print(f"{name}: {summary.done} jobs done, {summary.found} of {summary.jobs} found finished, in {out}")
+        print(
+            f"{summary.plan}: {summary.done} jobs done, {summary.found} of {summary.jobs} found finished, in {out}"
+        )
         for text in (*(f"left out: {s}" for s in summary.skipped), *summary.notes):
             print(f"  {text}")
     for label, error in failed.items():
