@@ -421,30 +421,94 @@ def test_presets_are_complete_and_legal(name):
         create(name, preset)
 
 
-def test_released_constants():
-    assert create("tda", "released/imagenet-sketch").alpha == 2.363
-    assert create("tda", "released/eurosat").views == 1 and create("tda", "released/imagenet-a").views == 64
-    assert create("tda", "released/dtd").entropy_base == "log2" and create("tda").entropy_base == "ln"
-    boost = create("boostadapter", "released/cars")
-    assert (boost.alpha, boost.beta, boost.extra, boost.negative_queue) == (1, 7, 3, "fifo")
-    assert (create("boostadapter").negative_queue, create("boostadapter", "released/imagenet").views) == (
-        "priority",
-        1,
+# TDA's and BoostAdapter's alpha and beta, BoostAdapter's delta, DPE's alpha, learning rate and lambda, DMN's b.
+CONSTANTS = {
+    "imagenet": (2, 5, 0, 6, 6e-4, 0.5, 1),
+    "imagenet-a": (2, 5, 3, 6, 3e-4, 2.5, 3),
+    "imagenet-v2": (1, 8, 1, 3, 5e-4, 0.5, 1),
+    "imagenet-r": (1, 8, 3, 3, 6e-4, 0.0, 0.3),
+    "imagenet-sketch": (2.363, 7.45, 1, 7, 6e-4, 0.2, 1),
+    "caltech101": (5, 5, 2, 15, 6e-4, 0.2, 0.3),
+    "dtd": (2, 3, 0, 6, 6e-4, 0.2, 10),
+    "cars": (1, 7, 3, 3, 1e-4, 1.5, 0.3),
+    "eurosat": (4, 8, 0, 3, 5e-5, 0.2, 0.3),
+    "aircraft": (2, 2, 2, 6, 6e-4, 0.2, 1),
+    "flowers102": (1, 5, 0, 2.5, 1e-4, 0.2, 10),
+    "pets": (2, 7, 0, 4, 5e-5, 0.2, 1),
+    "ucf101": (3, 8, 0, 9, 4e-4, 0.2, 0.3),
+    "food101": (1, 1, 3, 3, 2e-4, 0.2, 0.3),
+    "sun397": (2, 3, 1, 6, 2e-4, 0.2, 3),
+}
+# Views and recipe: on ImageNet, on its four variants, on the ten cross-domain sets.
+LOOKS = {
+    "zero": [(64, "crops"), (64, "crops"), (64, "crops")],
+    "zero-ensemble": [(64, "crops"), (64, "crops"), (64, "crops")],
+    "tps": [(64, "crops"), (64, "crops"), (64, "augmix")],
+    "tda": [(1, "plain"), (64, "augmix"), (1, "plain")],
+    "dmn": [(32, "crops"), (32, "crops"), (32, "augmix")],
+    "boostadapter": [(1, "plain"), (64, "crops"), (64, "crops")],
+    "dpe": [(64, "augmix"), (64, "augmix"), (1, "plain")],
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_released_constants(name):
+    alpha, beta, extra, dpe_alpha, lr, align, fusion = CONSTANTS[name]
+    tda, boost, dpe, memory, tps = (
+        create(n, f"released/{name}") for n in ("tda", "boostadapter", "dpe", "dmn", "tps")
     )
-    dpe = create("dpe", "released/imagenet-a")
-    assert (dpe.alpha, dpe.beta, dpe.lr, dpe.align, dpe.answer, dpe.views) == (
-        6,
-        5,
-        3e-4,
-        2.5,
-        "confident",
-        64,
-    )
-    assert create("dpe", "released/flowers102").alpha == 2.5 and create("dpe", "released/pets").views == 1
-    assert create("dmn", "released/dtd").fusion == 10 and create("dmn", "released/dtd").recipe == "augmix"
-    assert create("dmn", "released/imagenet-r").fusion == 0.3 and create("dmn").fusion == 1
-    assert create("tps", "released/dtd").lr == 1e-3 and create("tps", "released/imagenet").recipe == "crops"
-    assert create("zero", "released/dtd").vote_temperature == 9.77e-4 and create("zero").vote_temperature == 0
+    assert (tda.alpha, tda.beta, boost.alpha, boost.beta, boost.extra) == (alpha, beta, alpha, beta, extra)
+    assert (dpe.alpha, dpe.beta, dpe.lr, dpe.align) == (dpe_alpha, beta, lr, align)
+    assert (memory.fusion, memory.oracle_weight_search, memory.memory, memory.beta) == (fusion, True, 50, 5.5)
+    assert (tps.lr, tps.text) == (1e-3 if name in CROSS else 5e-3, "micro")
+    for m in (tda, boost):
+        assert (m.slots, m.negative_slots, m.negative_alpha, m.negative_beta) == (3, 2, 0.117, 1)
+        assert (m.low, m.high, m.entropy_base, m.mask_low, m.mask_high) == (0.2, 0.5, "log2", 0.03, 1)
+    assert (tda.negative_queue, boost.negative_queue, dpe.entropy_base) == ("priority", "fifo", "log2")
+    assert (boost.query == "plain") == (name in CROSS or name == "imagenet")
+    assert (dpe.answer == "confident") == (name == "imagenet-a")
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_released_views(name):
+    for data in SETS:
+        method = create(name, f"released/{data}")
+        look = LOOKS[name][2 if data in CROSS else data != "imagenet"]
+        assert (method.views, method.recipe) == look, data
+
+
+def test_quirks_are_off_unless_released():
+    for preset in ("paper", "fixed"):
+        for name in ("zero", "zero-ensemble"):
+            m = create(name, preset)
+            assert (m.vote_temperature, m.half_logits, m.tie_mask, m.share) == (0, False, "tied", 0.3)
+        for name in ("tda", "boostadapter", "dpe"):
+            assert create(name, preset).entropy_base == "ln"
+        assert create("boostadapter", preset).negative_queue == "priority"
+        assert (create("dmn", preset).fusion, create("dmn", preset).oracle_weight_search) == (1, False)
+    m = create("zero", "released/dtd")
+    assert (m.vote_temperature, m.half_logits, m.tie_mask) == (9.77e-4, True, "published")
+
+
+@pytest.mark.parametrize("preset", ["paper", "released/imagenet-a", "released/imagenet-r", "released/cars"])
+@pytest.mark.parametrize("name", PEERS)
+def test_presets_agree_with_the_transcription(name, preset):
+    """As they are run: sixty-four views where a preset asks for them, one where it asks for one."""
+    switch = presets(name)[preset] | ({"templates": 2} if name == "tps" else {})
+    views = create(name, **switch).views
+    agree(name, switch, world(17, 5, views, 20, 20, 20.0, exact=False))
+
+
+def test_the_contrastive_gradient_is_one_thing_where_shapes_may_depend_on_data_and_where_not():
+    """Eagerly only the classes in use are computed; under `vmap` all are, and masked."""
+    g = torch.Generator().manual_seed(18)
+    q, k = (ops.unit(torch.randn(6, DIM, dtype=torch.float64, generator=g)) for _ in range(2))
+    held = torch.tensor([[1, 1, 0, 1, 0, 0], [0] * 6, [1] * 6, [0, 0, 0, 0, 1, 0]], dtype=torch.bool)
+    q = q * held[:, :, None]
+    many = vmap(lambda x, h: ops.contrastive_grad(x, k, h, 0.01))(q, held)
+    for i in range(len(held)):
+        for one, row in zip(ops.contrastive_grad(q[i], k, held[i], 0.01), many, strict=True):
+            assert torch.allclose(one, row[i], atol=1e-12)
 
 
 def test_fields_outside_their_range_are_refused():
