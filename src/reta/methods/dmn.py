@@ -49,7 +49,12 @@ class DMN(Base):
     )
     memory: int = param(50, "items per class", low=1)
     beta: float = param(5.5, "sharpness of the read-out", low=0, eq="beta")
-    fusion: float = param(1.0, "weight of the memory's answer beside the text's", low=0, eq="b")
+    fusion: float = param(
+        1.0,
+        "weight of the memory's answer beside the text's; the released sets' were chosen with test labels (oracle)",
+        low=0,
+        eq="b",
+    )
     oracle_weight_search: bool = param(
         False, "also report what `oracle` needs to choose the weight by the labels, as the release does"
     )
