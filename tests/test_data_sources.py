@@ -16,7 +16,7 @@ import reta.data
 from reta.data import catalog
 from reta.data.dataset import Dataset, Made, content
 from reta.data.get import get, recipe
-from reta.data.shards import Rows
+from reta.data.hub import Rows
 from reta.data.sources import split_corruption
 from reta.errors import BadImage, BadInput, MissingData, RetaError
 from tests import miniature
@@ -163,9 +163,39 @@ def test_lists_with_numbers_a_root_and_no_labels(photos, tmp_path):
     assert reta.data.open(bare, root=photos / "tea").labels is None
 
 
+def test_lists_with_odd_names_and_whole_paths(tmp_path):
+    names = [
+        "a b.png",
+        " before.png",
+        "after .png",
+        'quo"te.png',
+        "new\nline.png",
+        "com,ma.png",
+        "u\u2028p.png",
+        "b\\s.png",
+    ]
+    for i, name in enumerate(names):
+        (tmp_path / name).write_bytes(picture(i))
+    rows = [{"path": name, "label": "x"} for name in names]
+    (tmp_path / "list.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
+    for path in (write_csv(tmp_path / "list.csv", rows), tmp_path / "list.jsonl"):
+        data = reta.data.open(path)
+        assert [data.image(i).getpixel((0, 0)) for i in range(8)] == [(i, 0, 90) for i in range(8)]
+    whole = write_csv(tmp_path / "WHOLE.CSV", [{"path": tmp_path / name} for name in names[:2]])
+    assert reta.data.open(whole).keys == ("a b.png", " before.png")
+    typed = write_csv(tmp_path / "typed.csv", [{"path": " sub\\a.png "}])
+    assert reta.data.open(typed).keys == ("sub/a.png",)
+    with pytest.raises(BadInput, match="which is not below .*: give the folder of the images as root"):
+        reta.data.open(whole, root=tmp_path / "elsewhere")
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
+        ("path,label\na.png,-1\n", "csv", "row 1 has label -1; numbers count the classes from 0"),
+        ("path,label\na.png,0\nb.png,9999999999\n", "csv", "row 2 has label 9999999999"),
+        ("path\na\0.png\n", "csv", "not a path below"),
+        (f"path\n{'a' * 200_000}\n", "csv", "not a valid csv"),
         ("place,label\na.png,x\n", "csv", "no column of paths"),
         ("path,label\n", "csv", "lists no images"),
         ("path,label\n../a.png,x\n", "csv", "not a path below"),
@@ -268,6 +298,18 @@ def test_shards_with_mistakes(shards):
     write_tar(shards / "test" / "1.tar", {"a.png": picture(1), "a.cls": b"tea"})
     with pytest.raises(BadInput, match="is no label"):
         reta.data.open(shards)
+    write_tar(shards / "test" / "1.tar", {"a.png": picture(1), "a.cls": b"0", "a.jpg": picture(2)})
+    with pytest.raises(BadInput, match="two images named 'a'"):
+        reta.data.open(shards)
+
+
+def test_a_shard_cut_between_two_members_is_no_whole_shard(shards):
+    """Python's tarfile takes it for the end."""
+    with tarfile.open(shards / "test" / "1.tar") as archive:
+        third = archive.getmembers()[4].offset
+    os.truncate(shards / "test" / "1.tar", third)
+    with pytest.raises(MissingData, match="not a whole, uncompressed tar"):
+        reta.data.open(shards)
 
 
 def test_shards_with_json_labels(tmp_path):
@@ -289,6 +331,32 @@ def test_hugging_face_data(tmp_path, streaming, monkeypatch):
     assert [data.image(i).getpixel((0, 0))[0] for i in (0, 1, 2, 4, 3, 1)] == [0, 1, 2, 4, 3, 1]
     with pytest.raises(MissingData, match="cannot open"):
         reta.data.open(f"hf:{tmp_path / 'nothing'}", streaming=streaming)
+
+
+@pytest.mark.parametrize("form", ["saved", "saved dict", "parquet file", "parquet folder"])
+def test_hugging_face_data_on_this_disk(form, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    hub = pytest.importorskip("datasets")
+    kinds = hub.Features({"image": hub.Image(), "label": hub.ClassLabel(names=["hot_dog", "tea"])})
+    rows = [{"image": {"bytes": picture(i), "path": None}, "label": i % 2} for i in range(3)]
+    made, place = hub.Dataset.from_list(rows, features=kinds), tmp_path / "mine"
+    if form == "saved":
+        made.save_to_disk(str(place))
+    elif form == "saved dict":
+        hub.DatasetDict({"train": made.select([0]), "test": made}).save_to_disk(str(place))
+    else:
+        (place / "data").mkdir(parents=True)
+        made.to_parquet(str(place / "data" / "test-00000-of-00001.parquet"))
+    data = reta.data.open(next(place.glob("*/*.parquet")) if form == "parquet file" else place)
+    assert data.labels == (0, 1, 0) and data.names == ("hot dog", "tea")
+    assert data.image(2).getpixel((0, 0)) == (2, 0, 90) and str(tmp_path) not in data.version
+
+
+def test_an_image_behind_a_path_counts_by_its_content(tmp_path):
+    (tmp_path / "a.png").write_bytes(picture(1))
+    first = content(Made(lambda: tmp_path / "a.png"))
+    (tmp_path / "a.png").write_bytes(picture(2))
+    assert content(Made(lambda: tmp_path / "a.png")) != first
 
 
 def test_a_stream_is_read_once_by_several_readers():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,6 +17,7 @@ from reta.errors import BadInput, MissingData, require
 PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "filepath")
 LABEL_COLUMNS = ("label", "class", "name", "category", "target")
 SPLITS = ("train", "val", "test")
+NUMBER, MOST = re.compile(r"-?[0-9]+(\.0+)?"), 1_000_000
 
 
 def open_list(
@@ -27,7 +30,7 @@ def open_list(
     base = path.parent if root is None else root
     rows = _rows(path)
     if not rows:
-        raise MissingData(f"{path} lists no images")
+        raise MissingData(f"{path} lists no images; the first line of a CSV names the columns")
     columns = {str(c).lower(): c for c in rows[0]}
     place = next((columns[c] for c in PATH_COLUMNS if c in columns), None)
     if place is None:
@@ -36,7 +39,7 @@ def open_list(
             f"{', '.join(PATH_COLUMNS)}"
         )
     mark = next((columns[c] for c in LABEL_COLUMNS if c in columns), None)
-    keys = tuple(inside(str(row.get(place) or ""), path) for row in rows)
+    keys = tuple(inside(_relative(str(row.get(place) or ""), base, path), path) for row in rows)
     values = None if mark is None else [row.get(mark) for row in rows]
     labels, classes = (None, tuple(names or ())) if values is None else labelled(values, names, path)
     refs = [File(base / key) for key in keys]
@@ -45,11 +48,12 @@ def open_list(
 
 def _rows(path: Path) -> list[dict[Any, Any]]:
     try:
-        if path.suffix == ".csv":
+        if path.suffix.lower() == ".csv":
             with path.open(newline="", encoding="utf-8-sig") as file:
                 return list(csv.DictReader(file))
-        if path.suffix == ".jsonl":
-            lines = path.read_text(encoding="utf-8").splitlines()
+        if path.suffix.lower() == ".jsonl":
+            # Not splitlines: JSON may hold other line separators inside a text, as they are.
+            lines = path.read_text(encoding="utf-8").split("\n")
             rows = [json.loads(line) for line in lines if line.strip()]
             if not all(isinstance(row, dict) for row in rows):
                 raise BadInput(f'{path}: every line must be a JSON object such as {{"path": ...}}')
@@ -59,10 +63,28 @@ def _rows(path: Path) -> list[dict[Any, Any]]:
         raise MissingData(f"no such file: {path}") from error
     except OSError as error:
         raise MissingData(f"cannot read {path}: {error}") from error
-    except ValueError as error:
-        if isinstance(error, BadInput):
-            raise
+    except BadInput:
+        raise
+    except (ValueError, csv.Error) as error:
         raise BadInput(f"{path} is not a valid {path.suffix[1:]} file ({error})") from error
+
+
+def _relative(text: str, base: Path, source: Path) -> str:
+    """A path of a list as one below `base`: people pad cells, Windows writes backslashes, programs whole paths."""
+    tidy = text.strip().replace("\\", "/")
+    # All of that may be meant, too: the file decides.
+    if tidy != text and os.path.exists(base / text):
+        tidy = text
+    if not tidy.startswith("/"):
+        return tidy
+    for folder in (base.absolute(), base.resolve()):
+        if Path(tidy).is_relative_to(folder):
+            return str(Path(tidy).relative_to(folder))
+    if os.path.exists(tidy):
+        raise BadInput(
+            f"{source} names {text!r}, which is not below {base}: give the folder of the images as root"
+        )
+    return tidy
 
 
 def inside(relative: str, source: Path) -> str:
@@ -71,9 +93,9 @@ def inside(relative: str, source: Path) -> str:
     >>> inside("/a/abbey/1.jpg", Path("list.csv"))
     'a/abbey/1.jpg'
     """
-    parts = PurePosixPath(relative.strip().replace("\\", "/").lstrip("/")).parts
+    parts = PurePosixPath(relative.lstrip("/")).parts
     # Lists come from elsewhere; what they name is opened and its errors are shown.
-    if not parts or ".." in parts:
+    if not parts or ".." in parts or "\0" in relative:
         raise BadInput(f"{source} names {relative!r}, which is not a path below the image folder")
     return "/".join(parts)
 
@@ -85,13 +107,20 @@ def labelled(
 
     >>> labelled(["tea", "soup", "tea"], None, Path("list.csv"))
     ((1, 0, 1), ('soup', 'tea'))
+    >>> labelled(["1.0", "0"], ["tea", "soup"], Path("list.csv"))
+    ((1, 0), ('tea', 'soup'))
     """
     blank = next((i for i, v in enumerate(values) if v is None or str(v).strip() == ""), None)
     if blank is not None:
         raise BadInput(f"{source}: row {blank + 1} has no label; fill it in, or leave the column out")
     text = [str(v).strip() for v in values]
-    if all(t.isdecimal() for t in text):
-        labels = tuple(map(int, text))
+    if all(NUMBER.fullmatch(t) for t in text):
+        labels = tuple(int(t.partition(".")[0]) for t in text)
+        wrong = next((i for i, label in enumerate(labels) if not 0 <= label < MOST), None)
+        if wrong is not None:
+            raise BadInput(
+                f"{source}: row {wrong + 1} has label {text[wrong]}; numbers count the classes from 0"
+            )
         given = names if names is not None else [str(i) for i in range(max(labels) + 1)]
         return labels, tuple(plain(n) for n in given)
     text = [plain(t) for t in text]
@@ -113,7 +142,7 @@ def open_split(path: Path, *, root: Path, split: str = "test", title: str | None
         raise BadInput(f"{path} has no split {split!r}: it has {', '.join(table)}")
     names = split_names(table, path)
     rows = table[split]
-    keys = tuple(inside(row[0], path) for row in rows)
+    keys = tuple(inside(_relative(row[0], root, path), path) for row in rows)
     refs = [File(root / key) for key in keys]
     labels = tuple(row[1] for row in rows)
     return Dataset(title or path.stem, keys, refs, labels, names, version=f"split:{split}", root=root)

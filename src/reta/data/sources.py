@@ -12,8 +12,9 @@ from reta.data.catalog.locate import default_root
 from reta.data.catalog.reading import open_entry
 from reta.data.dataset import Dataset, Made, content
 from reta.data.folder import open_folder
+from reta.data.hub import has_images_inside, holds_images, is_saved, open_hub
 from reta.data.lists import open_list, open_split
-from reta.data.shards import has_shards, open_hub, open_shards
+from reta.data.shards import has_shards, open_shards
 from reta.data.vision import open_torchvision
 from reta.errors import BadInput, MissingData, nearest
 
@@ -36,8 +37,10 @@ def open(
 
     - `shapes`, `shapes-a`, ...: the embedded world (`n` images, drawn from `seed`)
     - `dtd`, `imagenet-a`, `imagenet-a:legacy_6862`, ...: a set of the catalog, below `root` (or `RETA_DATA`)
-    - a folder of images, with class sub-folders or flat; a folder of tar shards
-    - a .csv, .jsonl or .parquet list, a split file in CoOp's JSON form, a .tar shard, a .toml catalog entry
+    - a folder of images, with class sub-folders or flat; a folder of tar shards or of parquet files, or one that
+      `save_to_disk` of Hugging Face's datasets wrote
+    - a .csv, .jsonl or .parquet list, a .parquet file with the images inside, a split file in CoOp's JSON form, a
+      .tar shard, a .toml catalog entry
     - `torchvision:DTD`, `hf:owner/name`
     - any of these with a corruption: `shapes@fog-3`, `photos/@gaussian_noise-5`
 
@@ -103,21 +106,28 @@ def _open(
     if path.is_dir():
         if layout == "auto" and has_shards(path):
             return open_shards(path, split=split, names=_listed(names))
+        if layout == "auto" and (is_saved(path) or has_images_inside(path)):
+            return open_hub(text, split=split, names=_listed(names), streaming=streaming)
         return open_folder(path, names=names, layout=layout)
     if path.is_file():
-        return _open_file(path, root, names, split, allow_partial)
+        return _open_file(path, root, names, split, allow_partial, streaming)
     known = (*_embedded(), *catalog.names())
     raise MissingData(f"no such path, and no data set of this name: {text!r}; {nearest(name, known)}")
 
 
-def _open_file(path: Path, root: Path | None, names: Any, split: str, allow_partial: bool) -> Dataset:
-    if path.suffix in LISTS:
+def _open_file(
+    path: Path, root: Path | None, names: Any, split: str, allow_partial: bool, streaming: bool
+) -> Dataset:
+    kind = path.suffix.lower()
+    if kind == ".parquet" and holds_images(path):
+        return open_hub(str(path), split=split, names=_listed(names), streaming=streaming)
+    if kind in LISTS:
         return open_list(path, root=root, names=_listed(names))
-    if path.suffix == ".json":
+    if kind == ".json":
         return open_split(path, root=root or path.parent, split=split)
-    if path.suffix == ".tar":
+    if kind == ".tar":
         return open_shards(path, names=_listed(names))
-    if path.suffix == ".toml":
+    if kind == ".toml":
         return open_entry(catalog.read(path), root or path.parent, allow_partial=allow_partial)
     raise BadInput(f"{path} is not a folder or a file of {', '.join(LISTS)}, .json, .tar, .toml")
 

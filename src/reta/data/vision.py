@@ -47,6 +47,8 @@ def build(name: str, root: Path, split: str = "test", download: bool = False) ->
         raise BadInput(f"torchvision has no data set {name!r}: {nearest(name, known)}")
     cls = getattr(datasets, name)
     takes = inspect.signature(cls).parameters
+    if "root" not in takes:
+        raise BadInput(f"torchvision.datasets.{name} reads no folder, so it cannot be opened by its name")
     options: dict[str, Any] = {"split": split} if "split" in takes else {}
     if "train" in takes:
         options["train"] = split == "train"
@@ -56,8 +58,8 @@ def build(name: str, root: Path, split: str = "test", download: bool = False) ->
         return cls(root, **options)
     except (RuntimeError, FileNotFoundError, NotADirectoryError) as error:
         raise MissingData(f"torchvision finds no {name} in {root}: {error}") from error
-    except ValueError as error:
-        raise BadInput(f"torchvision refuses {name}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"torchvision refuses {name} with a folder and a split: {error}") from error
 
 
 def _labels(data: Any) -> tuple[int, ...]:
