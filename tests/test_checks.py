@@ -125,7 +125,114 @@ class InPlaceDiffers(Memory):
         }
 
 
+class KeepsItsInput(Memory):
+    def init(self, task):
+        return super().init(task) | {"last": like(task, task.dim)}
+
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        return output, new | {"last": sample.views[0]}
+
+
+class TellsItsInput(Ensemble):
+    def step(self, task, state, sample):
+        output, state = super().step(task, state, sample)
+        return Output(output.probs, output.info | {"feature": sample.views[0]}), state
+
+
+class IgnoresTheSample(Ensemble):
+    def step(self, task, state, sample):
+        output, state = super().step(task, state, sample)
+        return Output(torch.full_like(output.probs, 1 / len(task)), output.info), state
+
+
+class KeepsTheGraph(Memory):
+    def step(self, task, state, sample):
+        with torch.enable_grad():
+            return super().step(task, state, Sample(sample.views.clone().requires_grad_()))
+
+
+class TellsItsState(Memory):
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        return Output(output.probs, {"mean": new["mean"]}), new
+
+
+class StartsFromTheTask(Memory):
+    def init(self, task):
+        return super().init(task) | {"text": task.text}
+
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        return output, new | {"text": ops.assign(state["text"], 0.9 * state["text"])}
+
+
+class ChangesTheText(Memory):
+    def step(self, task, state, sample):
+        task.text.mul_(0.5)
+        return super().step(task, state, sample)
+
+
+class DrawsRandomNumbers(Memory):
+    def step(self, task, state, sample):
+        torch.manual_seed(0)
+        return super().step(task, state, Sample(sample.views + 0.01 * torch.randn_like(sample.views)))
+
+
+class ChangesType(Memory):
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        return output, new | {"count": new["count"].double()}
+
+
+class TellsMoreLater(Memory):
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        late = {"count": new["count"].clone()} if float(new["count"]) > 5 else {}
+        return Output(output.probs, output.info | late), new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardises(Memory):
+    """Divides by the spread of the views, which is none when they agree."""
+
+    views: int = param(12, "views", low=1)
+
+    def init(self, task):
+        return super().init(task) | {"z": like(task, task.dim)}
+
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        z = (sample.views - sample.views.mean(0)) / sample.views.std(0, correction=0)
+        return output, new | {"z": z[0]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TellsNaN(Standardises):
+    def step(self, task, state, sample):
+        output, new = super().step(task, state, sample)
+        return Output(output.probs, {"z": new["z"]}), new | {"z": state["z"]}
+
+
+class AlwaysSingle(Memory):
+    def init(self, task):
+        return {"mean": torch.zeros(task.dim), "count": torch.zeros(())}
+
+
 BROKEN = {
+    KeepsItsInput: "input is not kept",
+    TellsItsInput: "input is not kept",
+    IgnoresTheSample: "answers follow the sample",
+    KeepsTheGraph: "nothing carries a gradient",
+    TellsItsState: "donation changes nothing",
+    StartsFromTheTask: "donation changes nothing",
+    ChangesTheText: "input is left alone",
+    DrawsRandomNumbers: "nothing is remembered outside the state",
+    ChangesType: "state does not grow",
+    TellsMoreLater: "info is regular",
+    Standardises: "extreme views",
+    TellsNaN: "extreme views",
+    AlwaysSingle: "precision is the tasks",
     Mutates: "input is left alone",
     Leaks: "nothing is remembered outside the state",
     Grows: "state does not grow",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reta import guard
 from reta import state as states
 from reta.engine import run
 from reta.methods.base import Method
@@ -18,6 +19,7 @@ from reta.task import Task
 
 TaskOf = Callable[[int], Task]
 DIM, VIEWS, LENGTH = 16, 12, 24
+SEED = 77_003  # one that no method would set by chance
 
 
 class Broken(Exception):
@@ -122,23 +124,69 @@ def check_answers_are_probabilities(method: Method, task: TaskOf) -> None:
         ensure((p >= 0).all() and abs(float(p.sum()) - 1) < 1e-4, f"probs sum to {float(p.sum()):.4f}, not 1")
 
 
+def check_answers_follow_the_sample(method: Method, task: TaskOf) -> None:
+    probs = torch.stack([o.probs for o in follow(method, task(5), views_of(task(5)))[0]])
+    ensure((probs != probs[0]).any(), "every sample gets the same answer")
+
+
+def check_precision_is_the_tasks(method: Method, task: TaskOf) -> None:
+    if method.needs:
+        return
+    this = task(5).to(dtype=torch.float64)
+    outputs, state = follow(method, this, views_of(this, n=6).double())
+    ensure(outputs[-1].probs.dtype == torch.float64, f"probs of a float64 task are {outputs[-1].probs.dtype}")
+    narrow = [k for k, v in state.items() if v.is_floating_point() and v.dtype != torch.float64]
+    ensure(not narrow, f"float64 views end up in narrower tensors of the state: {narrow}")
+
+
+def check_nothing_carries_a_gradient(method: Method, task: TaskOf) -> None:
+    outputs, state = follow(method, task(5), views_of(task(5), n=3))
+    tensors = {"probs": outputs[-1].probs} | outputs[-1].info | state
+    tied = [k for k, v in tensors.items() if v.requires_grad]
+    ensure(not tied, f"{tied} hold on to the graph of their making, so memory grows: detach them")
+
+
+def check_input_is_not_kept(method: Method, task: TaskOf) -> None:
+    """A caller may use the memory of a sample again for the next one, as the CUDA graph does."""
+    this = task(5)
+    state = method.init(this)
+    for row in views_of(this, n=6):
+        sample = sample_of(method, this, row.clone())
+        with torch.no_grad():
+            output, new = method.step(this, state, sample)
+        answer = {"probs": output.probs} | output.info
+        before, said = states.digest(new), states.digest(answer)
+        for given in (sample.views, sample.reward, sample.pixels):
+            if given is not None:
+                given.fill_(0.5)
+        ensure(states.digest(new) == before, "the state shares memory with the sample: clone what is kept")
+        ensure(states.digest(answer) == said, "the output shares memory with the sample: clone what is told")
+        state = new
+
+
 def check_input_is_left_alone(method: Method, task: TaskOf) -> None:
     this = task(5)
     state = method.init(this)
     for row in views_of(this):
-        before, seen, prompts = states.digest(state), row.clone(), this.prompts.clone()
+        before, seen, words = states.digest(state), row.clone(), _texts(this)
         with torch.no_grad():
             _, new = method.step(this, state, sample_of(method, this, row))
         ensure(states.digest(state) == before, "step changed the state it was given")
-        ensure(
-            torch.equal(row, seen) and torch.equal(this.prompts, prompts), "step changed its sample or task"
-        )
+        ensure(torch.equal(row, seen) and _texts(this) == words, "step changed its sample or task")
         state = new
+
+
+def _texts(task: Task) -> str:
+    return states.digest({"prompts": task.prompts, "mask": task.mask, "text": task.text})
 
 
 def check_nothing_is_remembered_outside_the_state(method: Method, task: TaskOf) -> None:
     this, views = task(5), views_of(task(5))
-    first, end = follow(method, this, views)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        dice = torch.get_rng_state()
+        first, end = follow(method, this, views)
+        ensure(torch.equal(torch.get_rng_state(), dice), "a step draws or seeds the random numbers all share")
     follow(method, this, views_of(this, seed=7))
     again, end_again = follow(copy.deepcopy(method), this, views)
     third, end_third = follow(method, this, views)
@@ -162,9 +210,7 @@ def check_state_does_not_grow(method: Method, task: TaskOf) -> None:
 def check_state_is_tensors(method: Method, task: TaskOf) -> None:
     state = follow(method, task(3), views_of(task(3)))[1]
     ensure(all(isinstance(v, Tensor) for v in state.values()), "a state holds tensors only")
-    ensure(
-        not any(v.is_floating_point() and bool(v.isnan().any()) for v in state.values()), "NaN in the state"
-    )
+    ensure(guard.sane(state), "NaN in the state")
 
 
 def check_info_is_regular(method: Method, task: TaskOf) -> None:
@@ -227,11 +273,13 @@ def check_extreme_views(method: Method, task: TaskOf) -> None:
     this = task(4)
     exact = this.text[:, None].repeat(1, VIEWS, 1)
     for row in (exact, -exact, torch.zeros_like(exact).index_fill_(-1, torch.tensor([0]), 1.0)):
-        for output in follow(method, this, row)[0]:
-            ensure(
-                torch.isfinite(output.probs).all(),
-                "not finite when views equal a text, oppose it, or all agree",
-            )
+        outputs, state = follow(method, this, row)
+        where = "when views equal a text, oppose it, or all agree"
+        for output in outputs:
+            ensure(torch.isfinite(output.probs).all(), f"not finite {where}")
+            odd = [k for k, v in output.info.items() if v.is_floating_point() and bool(v.isnan().any())]
+            ensure(not odd, f"NaN in the info {where}: {odd}")
+        ensure(guard.sane(state), f"NaN in the state {where}")
 
 
 def check_episodic_means_episodic(method: Method, task: TaskOf) -> None:
@@ -246,11 +294,15 @@ def check_episodic_means_episodic(method: Method, task: TaskOf) -> None:
 
 def check_donation_changes_nothing(method: Method, task: TaskOf) -> None:
     this, views = task(5), views_of(task(5))
+    fresh, words = states.digest(method.init(this)), _texts(this)
     pure, end = follow(method, this, views)
     with donated():
         given, given_end = follow(method, this, views)
     ensure(same(pure, given) and states.equal(end, given_end), "writing in place gives other numbers")
-    ensure(states.equal(method.init(this), method.init(this)), "init gives another state the second time")
+    told = all(states.equal(a.info, b.info) for a, b in zip(pure, given, strict=True))
+    ensure(told, "the info shares memory with the state, which is overwritten: clone what is told")
+    ensure(_texts(this) == words, "the state shares memory with the task: clone what init takes from it")
+    ensure(states.digest(method.init(this)) == fresh, "init gives another state the second time")
 
 
 def check_run_agrees_with_steps(method: Method, task: TaskOf) -> None:

@@ -19,7 +19,8 @@ State = dict[str, Tensor]
 @runtime_checkable
 class Method(Protocol):
     """The contract. `init` makes the state of an empty history, `step` answers for one sample and says what
-    the state is afterwards. Both are pure: what they are given is never changed.
+    the state is afterwards. Both are pure: what they are given is never changed, and what they return shares
+    no memory with the sample or the task, nor the output with the state. `reta.check_method` tells.
 
     `views` is how many views a step can use, `needs` what else it asks for ("prompt", "reward", "pixels"),
     `episodic` whether every sample starts from the same state.
