@@ -1,7 +1,7 @@
 """Time and memory of one ReTA step against the literal form of the released code, in the same run.
 
     python benchmarks/step.py --out results/bench/step.json
-    python benchmarks/step.py --memory 21000
+    python benchmarks/step.py --memory 21000 --preset fixed
 
 The literal form is `tests/reference_reta.py`: a covariance tensor [D,C,C], a full SVD per image, autograd and
 torch.optim.AdamW, the cache as Python lists. Both see the same made-up features (fp32, 64 views, 512 dimensions),
@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -139,27 +138,39 @@ def summary(classes: int, times: dict[str, list[tuple[float, float]]], reliable:
     return row
 
 
-def peak(classes: int) -> dict[str, Any]:
-    """Peak resident memory of init and a step with a full cache, in a process of its own."""
+def resident(kind: str = "VmHWM") -> int:
+    """Bytes of memory of this process at its peak; `ru_maxrss` would begin with the parent's."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(kind):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def peak(classes: int, preset: str) -> dict[str, Any]:
+    """Peak resident memory of init and a step that moves the text, with a full cache, in a process of its own.
+
+    `baseline_bytes` of it are Python and torch before the task is made.
+    """
+    baseline = resident()
     g = torch.Generator().manual_seed(0)
     task = reta.Task.from_features(torch.randn(classes, 3, DIM, generator=g))
     views = unit(task.text[:1, None] + 0.02 * torch.randn(1, VIEWS, DIM, generator=g))
-    method = create("reta")
+    method = create("reta", preset=preset)
     state = method.init(task)
     state["keys"].copy_(task.text[:, None].expand_as(state["keys"]))
     state["visual"].copy_(task.text)
     state["scores"].fill_(0.5)
-    start, updated = time.perf_counter(), 0
+    start = time.perf_counter()
     with torch.no_grad(), donated():
-        for row in views:
-            output, state = method.step(task, state, reta.Sample(row))
-            updated += int(output.info["updated"])
+        output, state = method.step(task, state, reta.Sample(views[0]))
     return {
         "classes": classes,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "preset": preset,
+        "peak_bytes": resident(),
+        "baseline_bytes": baseline,
         "state_bytes": states.nbytes(state),
-        "updated": updated,
-        "seconds_per_image": (time.perf_counter() - start) / len(views),
+        "updated": bool(output.info["updated"]),
+        "seconds": time.perf_counter() - start,
     }
 
 
@@ -194,16 +205,22 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", type=int, help="only the peak memory at so many classes")
+    parser.add_argument("--preset", default="paper", help="the preset whose memory is measured")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
-        print(json.dumps(peak(args.memory)))
+        print(json.dumps(peak(args.memory, args.preset)))
         return
     rows = measure(args)
-    command = [sys.executable, __file__, "--memory", "21000", "--threads", str(args.threads)]
-    memory = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    print(f"C = 21000: peak {memory['peak_bytes'] / 2**30:.2f} GiB with a full cache")
+    memory = []
+    for preset in PRESETS:
+        command = [sys.executable, __file__, "--memory", "21000", "--preset", preset]
+        command += ["--threads", str(args.threads)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        memory.append(json.loads(out))
+        size = [memory[-1][k] / 2**30 for k in ("peak_bytes", "baseline_bytes")]
+        print(f"C = 21000: {preset} peaks at {size[0]:.2f} GiB with a full cache, {size[1]:.2f} of it torch")
     if args.out:
         about = {"torch": torch.__version__, "threads": args.threads, "machine": platform.machine()}
         args.out.parent.mkdir(parents=True, exist_ok=True)

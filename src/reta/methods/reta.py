@@ -60,7 +60,7 @@ class ReTA(Fields):
             "visual": like(task, c, d),
         }
         if self.projection != "none":
-            state |= self._axes(self._sourced(text).double(), text.dtype)
+            state |= self._axes(self._sourced(text), text.dtype)
         return state | ({"residual": torch.zeros_like(text)} if self.persist_residual else {})
 
     def step(self, task: Task, state: State, sample: Sample) -> tuple[Output, State]:
@@ -192,11 +192,10 @@ class ReTA(Fields):
         if not self._follows:
             return {"basis": subspace.basis(text, self.rank, self.projection).to(dtype)}
         rows = subspace.rows_of(text, self.projection)
-        vectors = subspace.eigenvectors(subspace.gram(rows))
-        return {
-            "vectors": vectors.to(dtype),
-            "basis": subspace.leading(vectors, rows, self.rank).to(dtype),
-        }
+        matrix = subspace.gram(rows, torch.float64)
+        vectors = subspace.eigenvectors(matrix)
+        basis = subspace.leading(vectors, matrix, rows, self.rank)
+        return {"vectors": vectors.to(dtype), "basis": basis.to(dtype)}
 
     @property
     def _follows(self) -> bool:

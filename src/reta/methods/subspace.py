@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from reta.methods.lazy import when
+from reta.methods.ops import unit
 
 BLOCK = 4096
 RIDGE = 1e-3
@@ -25,9 +26,10 @@ def basis(
     does not span are zero rows.
     """
     if projection == "lda":
-        return discriminants(text, rank)
+        return discriminants(text.double(), rank)
     rows = rows_of(text, projection)
-    return leading(eigenvectors(gram(rows)), rows, rank)
+    matrix = gram(rows, torch.float64)
+    return leading(eigenvectors(matrix), matrix, rows, rank)
 
 
 def rows_of(text: Float[Tensor, "members classes dim"], projection: str) -> Float[Tensor, "rows dim"]:
@@ -36,10 +38,15 @@ def rows_of(text: Float[Tensor, "members classes dim"], projection: str) -> Floa
     return rows - rows.mean(0) if projection == "pca" else rows
 
 
-def gram(rows: Float[Tensor, "rows dim"]) -> Float[Tensor, "small small"]:
-    """The smaller of the two Gram matrices: its eigenvectors give the singular ones with no full SVD."""
+def gram(rows: Float[Tensor, "rows dim"], dtype: torch.dtype | None = None) -> Float[Tensor, "small small"]:
+    """The smaller of the two Gram matrices: its eigenvectors give the singular ones with no full SVD.
+
+    Summed in `dtype` a few rows at a time, so that many classes need no wide copy of their text.
+    """
     tall = rows if len(rows) > rows.shape[-1] else rows.mT
-    return sum((block.mT @ block for block in tall.split(BLOCK)), start=rows.new_zeros(()))
+    blocks = (block.to(dtype or rows.dtype) for block in tall.split(BLOCK))
+    first = next(blocks)
+    return sum((block.mT @ block for block in blocks), start=first.mT @ first)
 
 
 def eigenvectors(matrix: Float[Tensor, "small small"]) -> Float[Tensor, "small small"]:
@@ -54,23 +61,24 @@ def signed(axes: Tensor, dim: int) -> Tensor:
 
 
 def leading(
-    vectors: Float[Tensor, "small small"], rows: Float[Tensor, "rows dim"], rank: int
+    vectors: Float[Tensor, "small small"],
+    matrix: Float[Tensor, "small small"],
+    rows: Float[Tensor, "rows dim"],
+    rank: int,
 ) -> Float[Tensor, "rank dim"]:
-    """The right singular vectors of `rows` that belong to the largest eigenvalues of their Gram matrix."""
-    lengths = (rows.mT @ vectors if len(rows) <= rows.shape[-1] else rows @ vectors).square().sum(0)
-    values, order = lengths.sort(descending=True, stable=True)
-    values, chosen = values[:rank], vectors[:, order[:rank]]
-    axes = chosen.mT
+    """The right singular vectors of `rows` that belong to the largest eigenvalues of their Gram `matrix`."""
+    values, order = (vectors * (matrix @ vectors)).sum(0).sort(descending=True, stable=True)
+    values, axes = values[:rank], vectors[:, order[:rank]].mT
     if len(rows) <= rows.shape[-1]:
-        axes = (chosen / values.clamp_min(torch.finfo(values.dtype).tiny).sqrt()).mT @ rows
-    spanned = (values > _noise(rows) * values[0])[:, None]
+        axes = unit(axes @ rows.to(axes.dtype))
+    spanned = (values > _noise(axes.dtype, max(rows.shape)) * values[0])[:, None]
     return signed(torch.where(spanned, axes, torch.zeros_like(axes)), 1)
 
 
-def _noise(rows: Tensor) -> float:
+def _noise(dtype: torch.dtype, size: int) -> float:
     """Squared singular values below this share of the largest are rounding, not text."""
-    eps = torch.finfo(rows.dtype).eps
-    return max((max(rows.shape) * eps) ** 2, 100 * eps)
+    eps = torch.finfo(dtype).eps
+    return max((size * eps) ** 2, 100 * eps)
 
 
 def follow(
@@ -90,7 +98,7 @@ def follow(
         now = rows()
         matrix = gram(now)
         turned = turn(vectors, matrix) if now.is_cuda else eigenvectors(matrix)
-        return turned, leading(turned, now, rank)
+        return turned, leading(turned, matrix, now, rank)
 
     vectors, old = when(changed, fresh, (vectors, old))
     return vectors, old
@@ -136,7 +144,7 @@ def discriminants(text: Float[Tensor, "members classes dim"], rank: int) -> Floa
     values, vectors = torch.linalg.eigh((white + white.mT) / 2)
     keep = min(rank, text.shape[1] - 1, text.shape[-1])
     axes = torch.linalg.solve_triangular(factor.mT, vectors.flip(-1)[:, :keep], upper=True)
-    spanned = (values.flip(-1)[:keep] > _noise(mean) * values[-1])[:, None]
+    spanned = (values.flip(-1)[:keep] > _noise(mean.dtype, max(mean.shape)) * values[-1])[:, None]
     rows = torch.linalg.qr(axes)[0].mT
     return torch.where(spanned, rows, torch.zeros_like(rows))
 
