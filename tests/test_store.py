@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 
 import reta
 import reta.data
+from reta import state as states
 from reta.bench import Joined, Store, build
 from reta.bench import disk as disks
 from reta.bench.claims import STALE, Claim
@@ -278,30 +280,58 @@ def test_removing(tmp_path):
     assert stores(tmp_path) == [] and not store.path.exists()
 
 
+@pytest.mark.parametrize("how", ["a flipped bit", "cut short", "another format"])
+def test_a_store_without_its_header_is_told_and_removed(how, tmp_path):
+    store, sound = (build(noise(4), Fake(), "crops", n, root=tmp_path) for n in (2, 3))
+    before, place = tree(store.path), store.path / "store.json"
+    text = place.read_text()
+    changed_text = {
+        "a flipped bit": text.replace('"d"', '"e"'),
+        "cut short": text[:100],
+        "another format": text.replace('"format": 1', '"format": 99'),
+    }[how]
+    assert changed_text != text
+    place.write_text(changed_text)
+    with pytest.raises(BadState):
+        Store(store.path)
+    assert describe(store.path)["problem"] and not describe(sound.path)["problem"]
+    assert len(verify(store.path)) == 1 and store.path.exists()
+    assert len(verify(store.path, repair=True)) == 1 and stores(tmp_path) == [sound.path]
+    assert tree(build(noise(4), Fake(), "crops", 2, root=tmp_path).path) == before
+
+
+def test_a_header_of_before_has_no_checksum(tmp_path):
+    store = build(noise(4), Fake(), "crops", 2, root=tmp_path)
+    header = json.loads((store.path / "store.json").read_text())
+    del header["check"]
+    (store.path / "store.json").write_text(json.dumps(header))
+    assert verify(store.path) == [] and Store(store.path).names == store.names
+
+
 @pytest.mark.parametrize(
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space (os error 28)")],
     ids=["python", "safetensors"],
 )
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, error):
-    import safetensors.torch
+    real, calls = states.atomic, []
 
-    real, calls = safetensors.torch.save_file, []
+    @contextmanager
+    def full(path):
+        with real(path) as temporary:
+            yield temporary
+            calls.append(path)
+            if len(calls) == 3:
+                os.truncate(temporary, 10)
+                raise error
 
-    def full(body, path, metadata):
-        calls.append(path)
-        if len(calls) == 3:
-            Path(path).write_bytes(b"half")
-            raise error
-        real(body, path, metadata=metadata)
-
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    monkeypatch.setattr(states, "atomic", full)
     with pytest.raises(Limit, match="is full: free some space and run the same command again"):
         build(noise(), Fake(), "crops", 3, root=tmp_path, shard=6)
     path = stores(tmp_path)[0]
     assert sorted(p.name for p in (path / "shards").iterdir()) == ["00000.safetensors", "00001.safetensors"]
     assert not list((path / "locks").iterdir()) and not (path / "index.parquet").exists()
-    monkeypatch.setattr(safetensors.torch, "save_file", real)
+    monkeypatch.setattr(states, "atomic", real)
     whole = build(noise(), Fake(), "crops", 3, root=tmp_path / "whole", shard=6)
     assert tree(build(noise(), Fake(), "crops", 3, root=tmp_path, shard=6).path) == tree(whole.path)
 

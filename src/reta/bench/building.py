@@ -21,7 +21,7 @@ from reta.bench.disk import free_space, write_once, writing
 from reta.bench.encoding import Encoder, Row
 from reta.bench.identity import KINDS, digest, identify, make_views, place
 from reta.bench.index import write_index
-from reta.bench.store import Store, read_header, shard_path
+from reta.bench.store import Store, checksum, read_header, shard_path
 from reta.data.dataset import Dataset
 from reta.errors import BadInput, Limit, MissingData, require
 from reta.progress import bar
@@ -90,6 +90,7 @@ def _begin(
         "notes": list(data.notes),
     }
     with writing(path):
+        header["check"] = checksum(header)
         write_once(path / "store.json", json.dumps(header, indent=1, sort_keys=True) + "\n")
 
 

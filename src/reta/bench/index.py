@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from reta import state as states
 from reta.bench.store import Store, read_header, read_index, shard_path
 from reta.errors import BadInput, BadState, RetaError, require
 
+NAME = re.compile("-[0-9a-f]{16}$")
 COLUMNS = ("key", "label", "ok", "reason", "message", "content")
 
 
@@ -55,7 +57,13 @@ def verify(path: Path, repair: bool = False, progress: bool = False) -> list[str
     """
     from reta.progress import bar
 
-    header = read_header(path)
+    try:
+        header = read_header(path)
+    except BadState as error:
+        # Shards of a layout that nobody knows any more would pass for others.
+        if repair:
+            remove(path)
+        return [str(error)]
     gone = [i for i in range(count(path)) if not shard_path(path, i).is_file()]
     if gone and not (path / "index.parquet").is_file():
         return [f"not finished: {len(gone)} of {count(path)} shards are missing; run the same build again"]
@@ -129,18 +137,24 @@ def changed(store: Store, data: Any) -> list[str]:
 
 
 def remove(path: Path) -> None:
-    """Delete a store; anything that is not one is refused."""
-    read_header(path)
+    """Delete a store, a damaged one too; anything that is not one is refused."""
+    if not (path / "store.json").is_file() or not NAME.search(path.name):
+        read_header(path)
     # First, so that a removal that is interrupted leaves no store behind.
     (path / "store.json").unlink()
     shutil.rmtree(path)
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """One store in a line: what it is made from, how big it is, whether it is finished."""
-    header = read_header(path)
+    """One store in a line: what it is made from, how big it is, whether it is finished, or that it is damaged."""
+    size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    try:
+        header = read_header(path)
+    except BadState as error:
+        unknown = dict.fromkeys(("version", "model", "recipe", "views", "seed", "images"), "?")
+        known = {"id": path.name[-16:], "data": path.name, "partial": False, "done": 0.0, "bytes": size}
+        return known | unknown | {"path": str(path), "problem": str(error)}
     identity, layout = header["identity"], header["layout"]
-    files = [p for p in path.rglob("*") if p.is_file()]
     done = sum(shard_path(path, i).is_file() for i in range(count(path)))
     return {
         "id": header["id"],
@@ -153,6 +167,7 @@ def describe(path: Path) -> dict[str, Any]:
         "images": layout["images"],
         "partial": header["partial"],
         "done": round(100 * done / count(path), 1),
-        "bytes": sum(p.stat().st_size for p in files),
+        "bytes": size,
         "path": str(path),
+        "problem": "",
     }

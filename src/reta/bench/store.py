@@ -11,9 +11,10 @@ The name of the folder ends in a hash of the first: change anything that matters
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -188,9 +189,19 @@ def read_header(path: Path) -> dict[str, Any]:
         if header["identity"]["format"] != FORMAT:
             raise BadState(f"{path} has format {header['identity']['format']}, this reta reads {FORMAT}")
         _ = [header[key] for key in ("id", "names", "partial")], header["layout"]["shard"]
+        # Stores of before have no checksum.
+        if header.pop("check", None) not in (None, checksum(header)):
+            raise ValueError("its checksum is another")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadState(f"{place} is damaged ({error!r}); remove the store and build it again") from error
+        raise BadState(
+            f"{place} is damaged ({error!r}); remove the store (`reta features rm`) and build it again"
+        ) from error
     return header
+
+
+def checksum(header: Mapping[str, Any]) -> str:
+    """Of what `store.json` holds, so that a flipped bit does not pass for another class name."""
+    return hashlib.blake2b(json.dumps(header, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def read_index(path: Path) -> dict[str, list[Any]]:

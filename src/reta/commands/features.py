@@ -143,6 +143,8 @@ def list_stores(root: Store = None, as_json: Json = False) -> None:
 
 
 def _state(row: dict[str, Any]) -> str:
+    if row["problem"]:
+        return "damaged"
     done = "finished" if row["done"] == 100 else f"{row['done']} %"
     return f"{done}, partial" if row["partial"] else done
 
