@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import re
@@ -160,10 +161,17 @@ def test_what_determines_a_result_changes_its_id(features: Path) -> None:
     assert ids(PLAN.replace('"Small"', '"Other title"').replace("orders = 2", "orders = 1")) < base
 
 
-def test_where_a_learned_context_lies_does_not_change_a_result(features: Path, tmp_path: Path) -> None:
+def test_where_a_learned_context_lies_does_not_change_a_result(tmp_path: Path, monkeypatch) -> None:
+    def learned(method, model, root, given):
+        path = root / "context.safetensors"
+        path.write_bytes(b"learned")
+        return dataclasses.replace(method, context=str(path))
+
+    monkeypatch.setattr("reta.bench.stage.learned", learned)
     plan = plans.chosen(plans.embedded(plans.load("table1")), methods=["CoOp"], data=["shapes"], limit=4)
+    plan = plans.chosen(plan, models=["reta-mini"])
     one, two = (
-        {job.id: job for job in prepare(plan, Options(root)).cells.values()} for root in (features, tmp_path)
+        {job.id: job for job in prepare(plan, Options(tmp_path / name)).cells.values()} for name in "ab"
     )
     assert one.keys() == two.keys() and str(tmp_path) not in str([job.identity for job in two.values()])
 
@@ -199,6 +207,18 @@ def test_an_edit_of_a_method_makes_new_results_and_never_mixes(
     assert not stale([finished])
     monkeypatch.setattr("reta.bench.version.version", lambda cls: "other")
     assert any("tda were made with another version" in text for text in stale([finished]))
+
+
+def test_other_images_or_weights_under_one_name_are_said(finished: Path, tmp_path: Path) -> None:
+    out = copied(finished, tmp_path)
+    assert not collect([out])[0].mixed()
+    path = min((out / "jobs").glob("*.json"))
+    record = json.loads(path.read_text())
+    record["job"]["data"][0]["source"] = record["job"]["text"]["model"]["fingerprint"] = "other"
+    path.write_text(json.dumps(record))
+    assert set(collect([out])[0].mixed()) == {record["job"]["data"][0]["name"], "reta-mini"}
+    report([out], tmp_path / "report")
+    assert "reta-mini: results with more than one version" in (tmp_path / "report" / "report.md").read_text()
 
 
 def test_other_settings_do_not_mix(finished: Path, features: Path, tmp_path: Path) -> None:

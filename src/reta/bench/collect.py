@@ -80,6 +80,17 @@ class Results:
                 table.setdefault(cell.row, set()).add(self.records[id]["job"]["method"]["code"])
         return {row: sorted(found) for row, found in table.items() if len(found) > 1}
 
+    def mixed(self) -> list[str]:
+        """Data sets and models that are not the same ones, though they have one name, in all results."""
+        table: dict[str, set[str]] = {}
+        for record in self.records.values():
+            job = record["job"]
+            model = job["text"]["model"]
+            table.setdefault(model["name"], set()).add(model["fingerprint"])
+            for data in job["data"]:
+                table.setdefault(data["name"], set()).add(data.get("source", ""))
+        return [name for name, found in table.items() if len(found) > 1]
+
 
 def _rows(answers: dict[str, str]) -> NDArray[np.int64]:
     if "rows" in answers:

@@ -199,6 +199,8 @@ def remarks(results: Results) -> list[str]:
         )
     for row, versions in results.versions().items():
         notes.append(f"{row}: made with {len(versions)} versions of the method's code; run the plan again.")
+    for name in results.mixed():
+        notes.append(f"{name}: results with more than one version of it stand here; run the plan again.")
     places = {
         record["environment"]["device"] + record["environment"]["torch"]
         for record in results.records.values()

@@ -173,7 +173,7 @@ class Stage:
         used = min(getattr(method, "views", 1), tables[0].n_views)
         identity = {
             "data": [
-                {"name": d, "images": len(t), "features": features(t)}
+                {"name": d, "images": len(t), "features": features(t), "source": _source(t)}
                 for d, t in zip(data, tables, strict=True)
             ],
             "reward": [features(t) for t in second],
@@ -241,6 +241,11 @@ def task_of(model: Any, names: tuple[str, ...], text: scene.Text) -> Task:
     groups: list[Tensor] = list(rows.split([len(group) for group in text.sentences]))
     task = Task.from_features(groups, scale=model.scale, names=names)
     return dataclasses.replace(task, sentences=text.sentences)
+
+
+def _source(store: Store) -> str:
+    """Which images these are, whatever is made of them."""
+    return digest({key: store.identity["data"][key] for key in ("version", "fingerprint")})
 
 
 def _model(model: Any) -> dict[str, Any]:
