@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from safetensors.torch import load_file, save_file
 
 import reta
@@ -37,6 +38,10 @@ def scene(seed: int, size: int = 224) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(1, 3, 7, 7, generator=generator)
     return torch.nn.functional.interpolate(coarse, size, mode="bicubic").clamp(0, 1)
+
+
+def pixels_of(seed: int) -> np.ndarray:
+    return (scene(seed)[0].permute(1, 2, 0) * 255).to(torch.uint8).numpy()
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:
@@ -252,21 +257,28 @@ main()
 
 
 def test_a_mixed_folder_from_the_command_line_without_a_network(tmp_path):
+    """Pictures of several forms in two folders, one of them cut off: each gets a line, and the run ends well."""
     folder = tmp_path / "pictures"
-    folder.mkdir()
-    for seed in range(2):
-        picture = (scene(seed)[0].permute(1, 2, 0) * 255).to(torch.uint8).numpy()
-        Image.fromarray(picture).save(folder / f"{seed}.png")
-    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 this is no picture")
-    out = tmp_path / "answers.jsonl"
-    command = ["classify", folder, "--model", "reta-photo", "--classes", ",".join(CLASSES), "--out", out]
+    (folder / "paintings").mkdir(parents=True)
+    Image.fromarray(pixels_of(0)).save(folder / "first.jpg")
+    Image.fromarray(pixels_of(1)).convert("L").save(folder / "paintings" / "second.png")
+    drawing = Image.new("RGB", (300, 200), "white")
+    ImageDraw.Draw(drawing).polygon([(60, 180), (60, 90), (150, 30), (240, 90), (240, 180)], outline="black")
+    drawing.save(folder / "paintings" / "third.webp")
+    whole = (folder / "first.jpg").read_bytes()
+    (folder / "broken.jpg").write_bytes(whole[: len(whole) // 2])
+    out = tmp_path / "answers.csv"
+    options = ["--model", "reta-photo", "--classes", ",".join(CLASSES), "--views", "8"]
     done = subprocess.run(
-        [sys.executable, "-c", OFFLINE, *map(str, command)],
+        [sys.executable, "-c", OFFLINE, "classify", str(folder), *options, "--skip-bad", "--out", str(out)],
         capture_output=True,
         text=True,
         env={"HF_HUB_OFFLINE": "1", "PATH": "", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
     )
-    rows = {Path(row["path"]).name: row for row in map(json.loads, out.read_text().splitlines())}
-    assert rows["0.png"]["name"] in CLASSES and rows["1.png"]["name"] in CLASSES, done.stderr
-    assert rows["broken.jpg"]["reason"]
+    assert done.returncode == 0, done.stderr
     assert "a connection was tried" not in done.stderr
+    assert "4 results in" in done.stderr and "1 bad" in done.stderr
+    rows = {Path(row["path"]).name: row for row in csv.DictReader(out.read_text("utf-8").splitlines())}
+    assert rows["broken.jpg"]["reason"] == "truncated" and not rows["broken.jpg"]["name"]
+    for name in ("first.jpg", "second.png", "third.webp"):
+        assert rows[name]["name"] in CLASSES and not rows[name]["error"]
