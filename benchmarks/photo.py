@@ -1,34 +1,61 @@
 """Every method on real photographs, paintings, cartoons and sketches, with the model that needs no hub.
 
-    python benchmarks/photo.py --images DIR     -> results/photo/pacs.json
+    python benchmarks/photo.py --images DIR --root FEATURES     -> results/photo/pacs.json
     python benchmarks/photo_page.py             -> the tables and the chart of docs/photo.md and of the model card
 
 DIR is a folder domain/class/image (PACS has this form: photo, art_painting, cartoon, sketch). Each domain is a
-stream of its own, in three random orders. Views are encoded once and kept (`--root`); a method that takes more
-views than there are works with those there are, and the results say how many there were.
+stream of its own, in three random orders; methods that forget each image need only one. Views are encoded once
+and kept (`--root`); a method that takes more than `--views` works with those there are. Texts and learned prompts
+are in fp32 whatever the images are in. Methods that ask a second model are judged by this very one.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import peers
-import peers_table
 import torch
 from torch import Tensor
 
 import reta
 import reta.data
+from reta import state as states
 from reta.bench import build
 from reta.bench.stage import look
-from reta.methods import ops
+from reta.methods import create, dmn, ops, presets
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("photo", "art_painting", "cartoon", "sketch")
+PROMPTED = {"tpt": "fixed", "difftpt": "no generated views"}
+JUDGED = {"rlcf": "its own judge", "reta-reward": "its own judge"}
+SHOWN = ("paper", "fixed")
+PARTS = {
+    "neither CER nor DDC": {"cer": False, "ddc": False},
+    "CER alone": {"ddc": False},
+    "DDC alone": {"cer": False},
+}
+
+
+def methods() -> Iterator[tuple[str, str, Any]]:
+    """Name, preset and method of every row of the first table; what needs labels or new encodings is not there."""
+    yield from peers.contenders()
+    yield "dmn", "oracle weight", create("dmn", oracle_weight_search=True)
+    yield from ((name, label, create(name)) for name, label in (PROMPTED | JUDGED).items())
+
+
+def parts() -> Iterator[tuple[str, str, Any]]:
+    """ReTA with every further preset, and with its two components switched off."""
+    for preset in presets("reta"):
+        if preset not in SHOWN:
+            yield "reta", preset, create("reta", preset)
+    for preset in SHOWN:
+        for label, off in PARTS.items():
+            yield "reta", f"{preset}, {label}", create("reta", preset, **off)
 
 
 def domains(folder: Path) -> list[Path]:
@@ -41,15 +68,15 @@ def domains(folder: Path) -> list[Path]:
 
 def opened(folder: Path, views: int, root: Path | None, precision: str) -> Iterator[peers.Features]:
     """Every domain with its views, encoded when a method first asks for them."""
-    model = reta.load("reta-photo", precision=precision)
+    model, reader = (reta.load("reta-photo", precision=kind) for kind in (precision, "fp32"))
     for domain in domains(folder):
         data = reta.data.open(domain)
-        task = reta.Task.build(model, data.names, templates="openai-7")
+        task = reta.Task.build(reader, data.names, templates="openai-7")
 
         @functools.cache
         def made(recipe: str, area: float, count: int, data: Any = data) -> Tensor:
-            more = {} if area < 0 else {"area": (area, 1.0)}
-            store = build(data, model, recipe=recipe, n_views=count, root=root, progress=True, **more)
+            more: dict[str, Any] = {} if area < 0 else {"area": (area, 1.0)}
+            store = build(data, model, recipe, count, root=root, progress=True, **more)
             return ops.unit(store.read(torch.arange(len(store)), store.n_views).float())
 
         def seen(method: Any, made: Any = made) -> Tensor:
@@ -58,22 +85,43 @@ def opened(folder: Path, views: int, root: Path | None, precision: str) -> Itera
         yield peers.Features(domain.name, "reta-photo", task, torch.tensor(data.labels), seen)
 
 
+def rows(
+    data: peers.Features, part: str, contenders: Iterator[tuple[str, str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """One result per method and order."""
+    task = dataclasses.replace(data.task, reward=data.task)
+    for name, preset, method in contenders:
+        views = data.views(method)
+        for seed in range(1 if method.episodic else peers.ORDERS):
+            order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
+            out = reta.run(method, task, views, reward=views, order=order, device="cpu")
+            probs, labels = out.probs, data.labels[order]
+            if preset == "oracle weight":
+                probs = dmn.oracle(out.info, labels).probs
+            head = {"part": part, "dataset": data.dataset, "images": len(labels), "views": views.shape[1]}
+            told = {"method": name, "preset": preset, "oracle": preset == "oracle weight", "order": seed}
+            size = {"state_bytes": states.nbytes(out.state)}
+            yield head | told | peers.measure(probs, labels) | size
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--images", type=Path, required=True, metavar="DIR")
     parser.add_argument("--views", type=int, default=64)
-    parser.add_argument("--precision", default="auto", help="of the towers: auto, fp32, bf16, fp16")
+    parser.add_argument("--precision", default="auto", help="of the image tower: auto, fp32, bf16, fp16")
     parser.add_argument("--root", type=Path, metavar="DIR", help="where encoded views are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "photo" / "pacs.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     results = []
     for data in opened(options.images, options.views, options.root, options.precision):
-        found = list(peers.rows(data))
-        results += [row | {"images": len(data.labels), "views": options.views} for row in found]
-        print("\n".join(peers_table.table(results)), flush=True)
+        for part, contenders in (("methods", methods()), ("reta", parts())):
+            for row in rows(data, part, contenders):
+                results.append(row)
+                place = f"{row['dataset']:14} {row['order']} {row['method']:13} {row['preset']:26}"
+                print(f"{place} {row['accuracy']:6.2f} {row['ece']:6.2f}", flush=True)
     peers.write(options.out, f"PACS-shaped folder, views encoded in {options.precision}", results)
 
 

@@ -19,6 +19,12 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).parents[1]
 PAGE, CARD = ROOT / "docs" / "photo.md", ROOT / "src" / "reta" / "weights" / "PHOTO_CARD.md"
 CHART = ROOT / "docs" / "assets" / "photo.png"
+LINKS = {key: name.replace("](", "](methods/") for key, name in peers_table.NAMES.items()} | {
+    "tpt": "[TPT](methods/tpt.md)",
+    "difftpt": "[DiffTPT](methods/difftpt.md)",
+    "rlcf": "[RLCF](methods/rlcf.md)",
+    "reta-reward": "[ReTA with reward](methods/reta.md)",
+}
 ORDER = ("photo", "art_painting", "cartoon", "sketch")
 
 
@@ -32,6 +38,28 @@ def heads(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def adapted(rows: list[dict[str, Any]]) -> list[str]:
+    """Accuracy of every method with half its spread over the orders, calibration error and memory."""
+    titles = "photo | art painting | cartoon | sketch | mean | ECE | state"
+    lines = [f"| method | {titles} |", "|---|" + "--:|" * 7]
+    for key in dict.fromkeys((row["method"], row["preset"]) for row in rows):
+        mine = {d: [r for r in rows if (r["method"], r["preset"], r["dataset"]) == (*key, d)] for d in ORDER}
+        cells = [peers_table.accuracy(mine[domain]) for domain in ORDER]
+        total, ece = (mean(mean(r[f] for r in mine[d]) for d in ORDER) for f in ("accuracy", "ece"))
+        size = max(r["state_bytes"] for d in ORDER for r in mine[d])
+        rest = [f"{total:.2f}", f"{ece:.1f}", f"{size / 1024:.0f} KB" if size else "none"]
+        lines.append(f"| {title(*key)} | " + " | ".join(cells + rest) + " |")
+    return lines
+
+
+def title(method: str, preset: str) -> str:
+    """A row's name, linked to the page of its method."""
+    link = LINKS.get(method, method)
+    if preset == "oracle weight":
+        return f"*{LINKS['dmn']}, oracle: weight chosen with the test labels*"
+    return link + ("" if preset == "fixed" else f", {preset}")
+
+
 def calibration(rows: list[dict[str, Any]]) -> list[str]:
     """How far confidence is from accuracy, for the model alone with the first prompt."""
     mine = {row["dataset"]: row for row in rows if row["method"] == "zeroshot" and row["order"] == 0}
@@ -41,19 +69,18 @@ def calibration(rows: list[dict[str, Any]]) -> list[str]:
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
     """What each method gains over the pooled prompts alone; one dot for each order."""
-    rows = [row for row in rows if not row["oracle"]]
     keys = list(dict.fromkeys((r["method"], r["preset"]) for r in rows if r["method"] != "ensemble"))
     figure, axes = plt.subplots(1, len(ORDER), figsize=(11, 3.8), sharey=True, layout="constrained")
     for axis, domain in zip(axes, ORDER, strict=True):
         here = [row for row in rows if row["dataset"] == domain]
-        base = {row["order"]: row["accuracy"] for row in here if row["method"] == "ensemble"}
+        base = mean(row["accuracy"] for row in here if row["method"] == "ensemble")
         for place, key in enumerate(keys):
             mine = [row for row in here if (row["method"], row["preset"]) == key]
-            gains = [row["accuracy"] - base[row["order"]] for row in mine]
+            gains = [row["accuracy"] - base for row in mine]
             axis.barh(place, mean(gains), color="#00897b" if mean(gains) >= 0 else "#c2185b", alpha=0.75)
             axis.plot(gains, [place] * len(gains), "k.", markersize=4)
         axis.axvline(0, color="#555", linewidth=0.8)
-        axis.set_title(f"{domain.replace('_', ' ')}: {mean(base.values()):.1f} % alone", fontsize=10)
+        axis.set_title(f"{domain.replace('_', ' ')}: {base:.1f} % alone", fontsize=10)
         axis.set_xlabel("points gained")
     axes[0].set_yticks(range(len(keys)), [m if p == "fixed" else f"{m}, {p}" for m, p in keys])
     axes[0].invert_yaxis()
@@ -73,10 +100,13 @@ def main() -> None:
         for n in ("heads", "pacs")
     }
     rows = results["pacs"]["rows"]
+    table = [row for row in rows if row["part"] == "methods"]
+    parts = [row for row in rows if row["method"] in ("ensemble", "reta")]
     measured = heads(results["heads"]["measured"])
     fill(CARD, {"heads": measured, "calibration": calibration(rows)})
-    fill(PAGE, {"heads": measured, "pacs": peers_table.table(rows), "calibration": calibration(rows)})
-    chart(rows, CHART)
+    tables = {"heads": measured, "pacs": adapted(table), "parts": adapted(parts)}
+    fill(PAGE, tables | {"calibration": calibration(rows)})
+    chart([row for row in table if not row["oracle"]], CHART)
 
 
 if __name__ == "__main__":
