@@ -213,6 +213,14 @@ def test_bad_calls_say_what_to_do(task):
         coop.fit(task, views_of(task, 3, 2), torch.tensor([0, 1, 9]))
 
 
+def test_the_steps_go_where_their_model_is(task):
+    """Whatever other device there is: features are moved to the model."""
+    views = views_of(task, 2, 4)
+    assert reta.run(methods.create("tpt"), task, views, device="auto").valid.all()
+    with pytest.raises(reta.BadInput, match=r"which is on cpu: load it with device='meta'"):
+        reta.run(methods.create("tpt"), task, views, device="meta")
+
+
 def test_few_shots_are_balanced_and_seeded():
     labels = torch.tensor([0] * 30 + [1] * 30 + [2] * 3)
     chosen = coop.few_shots(labels, 5)

@@ -161,6 +161,28 @@ def test_memory_is_bounded(tiny_model):
     assert kept(bounded) < 0.1 * kept(whole)
 
 
+def test_a_kept_forward_pass_takes_its_part_of_the_memory(tiny_model, monkeypatch):
+    model, names = tiny_model("vit"), NAMES * 40
+    whole = PromptedText(model, names)
+    tokens, row = whole._tokens(), whole._largest
+    prompts = PromptedText(model, names, memory=(tokens + 2 * row) * model.tower.bytes_per_token / 2**30)
+    pull = prompts.pullback(prompts.context)[1]
+    sizes, encode = [], prompts._encode
+
+    def counted(block, contexts):
+        sizes.append(len(contexts) * block.tokens.numel())
+        return encode(block, contexts)
+
+    monkeypatch.setattr(prompts, "_encode", counted)
+    contexts, wanted = elsewhere(prompts, 0, 6), cotangents(prompts, 1, 6)
+    grads = prompts.vjp(contexts, wanted)
+    assert tokens + max(sizes) <= prompts.limit
+    del pull
+    sizes.clear()
+    assert torch.allclose(prompts.vjp(contexts, wanted), grads, atol=1e-5 * float(grads.abs().max()))
+    assert prompts.limit - tokens < max(sizes) <= prompts.limit
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_of_contexts_is_one_by_one(tiny_model, family):
     prompts = PromptedText(tiny_model(family, precision="fp64"), NAMES)

@@ -126,7 +126,7 @@ def run(
     >>> run(create("zeroshot"), task, torch.eye(3).unsqueeze(1), labels=torch.arange(3)).accuracy
     100.0
     """
-    where = pick(device)
+    where = where_to(method, task, device)
     task = task.to(where)
     views, reward = as_table(views), as_table(reward)
     order = None if order is None else torch.as_tensor(order).cpu()
@@ -152,6 +152,19 @@ def run(
         labels = torch.as_tensor(labels).cpu()
         labels = checked(labels if order is None else labels[order], len(probs))
     return Run(probs, info, state, valid, labels)
+
+
+def where_to(method: Method, task: Task, device: str | torch.device) -> torch.device:
+    """The device of a run: the one named; else that of a model the steps go through, else the GPU if any."""
+    model = task.model if method.needs & {"prompt", "pixels"} else None
+    if model is None:
+        return pick(device)
+    home = torch.device(model.device)
+    if device != "auto" and pick(device).type != home.type:
+        raise BadInput(
+            f"the steps go through {model.name}, which is on {home}: load it with device={str(device)!r}"
+        )
+    return home
 
 
 def stepper(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ class PromptedText:
     the begin token and the context are computed once for all classes of a row, which then hold only the rest
     of each prompt (`packed`); others see whole prompts, `cut` as short as is exact.
 
-    `memory` bounds, in GiB, the activations alive at one time.
+    `memory` bounds, in GiB, the activations alive at one time, those a `pullback` keeps included.
 
     >>> import reta
     >>> prompts = PromptedText(reta.load("reta-mini"), ["key", "star"], context="a photo of a")
@@ -68,6 +69,8 @@ class PromptedText:
         self.limit = max(1, int(memory * 2**30 / self.tower.bytes_per_token))
         self.blocks = blocks(self.tower, tokens, layout, self.start + self.length, self.limit)
         self._order = torch.cat([block.classes for block in self.blocks]).argsort()
+        self._largest = max(block.tokens.numel() for block in self.blocks)
+        self._kept = 0
 
     def features(self, context: Float[Tensor, "*batch tokens width"]) -> Float[Tensor, "*batch classes dim"]:
         """Unit class features, differentiable in `context`.
@@ -106,10 +109,11 @@ class PromptedText:
         """The features at `context` and a function from cotangents to gradients there.
 
         The forward pass is done once and kept, so that many samples starting from one context pay for a
-        backward pass only; when it does not fit in `memory`, the function is `vjp`.
+        backward pass only; when `memory` has no room for it beside a block of other work, the function is
+        `vjp`.
         """
         contexts = self._contexts(context.detach())
-        if not self._fits(contexts):
+        if not self._fits(contexts, beside=self._largest):
             with torch.no_grad():
                 return self.features(context), lambda cotangent: self.vjp(context, cotangent)
         with torch.inference_mode(False), torch.enable_grad():
@@ -121,6 +125,7 @@ class PromptedText:
             grad = torch.autograd.grad(out, leaf, wanted, retain_graph=True)[0]
             return (grad * size).reshape(context.shape).to(context.dtype)
 
+        self._keep(pull, len(contexts) * self._tokens())
         return out.detach().reshape(*context.shape[:-2], len(self.names), self.dim), pull
 
     def _run(self, block: Block, contexts: Tensor, spare: bool) -> Tensor:
@@ -142,12 +147,21 @@ class PromptedText:
     def _tokens(self) -> int:
         return sum(block.tokens.numel() for block in self.blocks)
 
-    def _fits(self, contexts: Tensor) -> bool:
-        return len(contexts) * self._tokens() <= self.limit
+    def _keep(self, pull: Callable[[Tensor], Tensor], tokens: int) -> None:
+        """Count the tokens of a forward pass for as long as `pull` lives."""
+
+        def forget() -> None:
+            self._kept -= tokens
+
+        self._kept += tokens
+        weakref.finalize(pull, forget).atexit = False
+
+    def _fits(self, contexts: Tensor, beside: int = 0) -> bool:
+        return len(contexts) * self._tokens() + beside <= self.limit - self._kept
 
     def _placed(self, contexts: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """As many contexts at once as one block leaves room for."""
-        size = max(1, self.limit // max(block.tokens.numel() for block in self.blocks))
+        size = max(1, (self.limit - self._kept) // self._largest)
         for first in range(0, len(contexts), size):
             yield slice(first, first + size), contexts[first : first + size]
 
