@@ -287,6 +287,16 @@ def test_same_image_same_views_whatever_came_before(model, task):
         assert not torch.equal(a.sample(picture).views, other.sample(picture).views)
 
 
+def test_views_are_those_the_method_asks_for(model, task):
+    """DMN's crops keep half of the picture, as in its paper; the others use the usual range."""
+    pre, picture = model.preprocess, pictures(1)[0]
+    how = {"size": pre.size, "interpolation": pre.interpolation, "resize_mode": pre.resize_mode}
+    for method, area in ((few("dmn"), 0.5), (few("dmn", crop_area=0.3), 0.3), (few("reta"), 0.08)):
+        views = reta.views.make(picture, method.recipe, n=4, key="a", area=(area, 1.0), **how)
+        given = reta.Stream(model, task, method).sample(picture, key="a").views
+        assert torch.equal(given, model.images(views))
+
+
 def test_every_kind_of_source_is_the_same_image(model, task, tmp_path):
     from PIL import Image
 

@@ -126,6 +126,7 @@ class Stream:
             key=key,
             interpolation=interpolation,
             resize_mode=resize_mode,
+            area=(getattr(self.method, "crop_area", views.AREA[0]), views.AREA[1]),
         )
         return torch.cat([pixels[: self.method.views - room], views.extra.square(made, size)])
 

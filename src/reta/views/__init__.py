@@ -20,7 +20,8 @@ from reta.errors import BadInput, nearest
 from reta.views import batched, pil
 from reta.views import extra as extra
 from reta.views.fit import MODES
-from reta.views.params import AREA, Draws, draw
+from reta.views.params import AREA as AREA
+from reta.views.params import Draws, draw
 
 RECIPES = ("plain", "crops", "augmix")
 ENGINES = ("batched", "pil")
