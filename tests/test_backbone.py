@@ -178,7 +178,7 @@ def test_files_of_every_kind_hold_the_same_model(tmp_path):
     models = [reta.load(str(config), weights=file, device="cpu") for file in files]
     assert len({model.fingerprint for model in models}) == 1
     assert models[0].name == "mine" and models[0].preprocess.mean == open_clip.OPENAI_DATASET_MEAN
-    by_folder = [reta.load(name, device="cpu") for name in (str(folder), f"local-dir:{folder}")]
+    by_folder = [reta.load(name, device="cpu") for name in (folder, f"local-dir:{folder}")]
     assert torch.equal(by_folder[0].texts(TEXTS), models[0].texts(TEXTS))
     assert by_folder[0].fingerprint == by_folder[1].fingerprint != models[0].fingerprint
     named = reta.load("my model", weights=folder, device="cpu")
@@ -426,7 +426,8 @@ def test_files_that_are_no_weights(tmp_path):
         tmp_path
         / "model"
         / "open_clip_config.json": r"is no weights file: \.safetensors, \.pt, \.pth, \.bin",
-        tmp_path / "text.safetensors": "text.safetensors cannot be read as weights of open_clip_config",
+        tmp_path
+        / "text.safetensors": "text.safetensors cannot be read as weights of open_clip_config: it is cut short or no checkpoint",
         tmp_path / "empty.pt": "empty.pt cannot be read as weights of open_clip_config",
         tmp_path / "code.pt": "holds program code, not only weights, and is not loaded",
         tmp_path / "module.pt": "holds program code, not only weights, and is not loaded",

@@ -31,7 +31,7 @@ SPECIAL: dict[str, Callable[..., Backbone]] = {"reta-photo": _photo}
 
 
 def load(
-    name: str,
+    name: str | Path,
     tag: str | None = None,
     *,
     weights: str | Path | None = None,
@@ -49,7 +49,7 @@ def load(
     >>> reta.load("reta-mini").name
     'reta-mini'
     """
-    where = pick(device)
+    name, where = str(name), pick(device)
     precision = _precision(precision, where)
     if name in SPECIAL:
         if tag is not None or weights is not None:
@@ -153,7 +153,10 @@ def _reason(source: Source, problem: str) -> str:
             f"{source.weights} holds program code, not only weights, and is not loaded: "
             f"get the .safetensors file of {source.name} instead, or save its state_dict as one"
         )
-    return f"{source.weights} cannot be read as weights of {source.name}: {lines[0][:200]}"
+    return (
+        f"{source.weights} cannot be read as weights of {source.name}: it is cut short or no checkpoint "
+        f"({lines[0][:200]}); fetch it again"
+    )
 
 
 def _tokenizer(source: Source, text: dict[str, Any]) -> Any:
