@@ -126,6 +126,9 @@ def test_wrong_shapes_are_named(world):
     task, views, labels = world
     with pytest.raises(reta.BadInput, match=r"must be \[N,V,D\]"):
         reta.run(Memory(), task, views[:, 0])
+    for empty in (views[:, :0], [Sample(views[0, :0])]):
+        with pytest.raises(reta.BadInput, match="with a view or more"):
+            reta.run(Memory(), task, empty)
     with pytest.raises(reta.BadInput, match="16.*same model"):
         reta.run(Memory(), task, torch.randn(4, 2, 8))
     with pytest.raises(reta.BadInput, match="79 labels for 80 samples"):

@@ -251,8 +251,8 @@ def as_table(views: Any) -> Any:
 def _rows(
     method: Method, task: Task, views: Any, reward: Any, order: Tensor | None
 ) -> Iterator[Sample | None]:
-    if isinstance(views, Tensor) and views.ndim != 3:
-        raise BadInput(f"views must be [N,V,D], not {list(views.shape)}")
+    if isinstance(views, Tensor) and (views.ndim != 3 or not views.shape[1]):
+        raise BadInput(f"views must be [N,V,D] with a view or more, not {list(views.shape)}")
     if reward is not None and len(reward) != len(views):
         raise BadInput(f"the second model's features have {len(reward)} rows, the views {len(views)}")
     asks = "reward" in method.needs and reward is not None and task.reward is not None
@@ -291,8 +291,10 @@ def prepare(method: Method, task: Task, sample: Sample) -> Sample | None:
         x = x[: method.views].to(device=task.prompts.device, dtype=task.prompts.dtype)
         return unit(x) if scale_to_unit else x
 
-    if sample.views.ndim != 2 or sample.views.shape[-1] != task.dim:
-        raise BadInput(f"a sample's views must be [V,{task.dim}], not {list(sample.views.shape)}")
+    if sample.views.ndim != 2 or sample.views.shape[-1] != task.dim or not len(sample.views):
+        raise BadInput(
+            f"a sample's views must be [V,{task.dim}] with a view or more, not {list(sample.views.shape)}"
+        )
     reward = sample.reward if "reward" in method.needs else None
     if not all(bool(guard.usable(x[: method.views])) for x in (sample.views, reward) if x is not None):
         return None
