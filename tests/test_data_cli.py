@@ -49,6 +49,7 @@ def test_list_and_show(reta, small):
     assert code == 0 and "Describable Textures" in out
     code, out, _ = reta("data", "show", "cars")
     assert code == 0 and "The official site is gone" in out and "dpe" in out
+    assert "known: 221b0349: ReTA" in reta("data", "show", "food101")[1]
     assert json.loads(reta("data", "show", "imagenet-a:legacy_6862", "--json")[1])["exclude"] == "sh"
     code, _, err = reta("data", "show", "carz")
     assert code == 2 and "did you mean 'cars'?" in err and "Traceback" not in err
@@ -66,6 +67,8 @@ def test_check(reta, small):
     status = {r["name"]: r["status"] for r in json.loads(out)}
     assert code == 1 and status["dtd"] == "wrong" and status["pets"] == "absent" and len(status) == 15
     assert reta("data", "check", "dtd", "--root", small / "nowhere")[0] == 1
+    code, out, err = reta("data", "check", "--root", small / "nowhere")
+    assert code == 1 and out == "" and err.startswith("error: no such folder") and len(err.splitlines()) == 1
 
 
 def test_check_of_a_folder_of_your_own(reta, tmp_path):
@@ -81,7 +84,8 @@ def test_check_of_a_folder_of_your_own(reta, tmp_path):
 
 def test_get_says_what_is_left(reta, small):
     code, out, err = reta("data", "get", "sun397")
-    assert code == 1 and "404" in out and "not whole yet" in err
+    assert code == 1 and "404" in out and "3 steps are left" in err
+    assert "3. Run `reta data check sun397`." in out and "4. " not in out and "    Note: " in out
     miniature.build("sun397", small)
     code, out, _ = reta("data", "get", "sun397", "--json")
     assert code == 0 and json.loads(out)["report"]["status"] == "ok"

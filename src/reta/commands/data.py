@@ -92,7 +92,8 @@ def show(name: Name, as_json: Json = False) -> None:
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return "; ".join(f"{k}: {v.get('test', '') if isinstance(v, dict) else v}" for k, v in value.items())
+        parts = ((k, v.get("test", _plain(v)) if isinstance(v, dict) else v) for k, v in value.items())
+        return "; ".join(f"{k}: {v}" for k, v in parts)
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -129,6 +130,8 @@ def check(
     base = root or default_root()
     known = catalog.names()
     reports: list[dict[str, Any]] = []
+    if not names and not base.is_dir():
+        raise MissingData(f"no such folder: {base}; name the folder of the data sets by --root or RETA_DATA")
     for name in names or known:
         if name.partition(":")[0] in known or name.endswith(".toml"):
             report = check_entry(_entry(name), base).as_dict()
@@ -166,6 +169,8 @@ def _check_own(name: str) -> dict[str, Any]:
 
 
 def _show_report(report: dict[str, Any], brief: bool) -> None:
+    from reta.data.check import NOTE
+
     found = f"{report['test']} images, {report['classes']} classes"
     if report["status"] == "ok":
         print(f"{report['name']}: ok, {found}")
@@ -180,7 +185,7 @@ def _show_report(report: dict[str, Any], brief: bool) -> None:
     if report["recipe"]:
         print("  to get it:")
         for i, step in enumerate(report["recipe"], 1):
-            print(f"    {i}. {step}")
+            print(f"    {step}" if step.startswith(NOTE) else f"    {i}. {step}")
 
 
 @app.command()
@@ -193,6 +198,7 @@ def get(name: Name, root: Root = None, as_json: Json = False) -> None:
     import dataclasses
 
     from reta.data.catalog.locate import default_root
+    from reta.data.check import NOTE
     from reta.data.get import get as fetch
 
     got = fetch(_entry(name), root or default_root())
@@ -204,7 +210,8 @@ def get(name: Name, root: Root = None, as_json: Json = False) -> None:
             print(f"fetched {source}")
         _show_report(report, brief=False)
     if report.get("status") != "ok":
-        raise MissingData(f"{name} is not whole yet: {len(got.steps)} steps are left (see above)")
+        left = sum(not step.startswith(NOTE) for step in got.steps)
+        raise MissingData(f"{name} is not whole yet: {left} steps are left (see above)")
 
 
 app.command("prompts")(prompts_of)

@@ -14,6 +14,9 @@ from reta.data.folder import listing
 from reta.data.names import imagenet_names, raw_name, rule, wnids
 from reta.errors import RetaError
 
+NOTE = "Note:"
+"""How a line of a recipe begins that is no step."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -67,7 +70,7 @@ def check(entry: Entry, root: Path) -> Report:
         report.problems.append(Problem("read", str(error)))
     # Whatever is wrong, the steps from the start are the surest way.
     if report.problems:
-        report.recipe = [*entry.steps, *(f"Note: {line}" for line in entry.dead)]
+        report.recipe = [*entry.steps, *(f"{NOTE} {line}" for line in entry.dead)]
     return report
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlparse
 
 from reta.data.catalog import Entry
-from reta.data.check import Report, check
+from reta.data.check import NOTE, Report, check
 from reta.errors import MissingData, require
 
 BLOCK = 2**20
@@ -38,7 +38,7 @@ def get(entry: Entry, root: Path) -> Got:
     if nothing or entry.hub or entry.reader == "torchvision":
         fetched = _fetch(entry, root)
     after = check(entry, root)
-    steps = [] if after.status == "ok" else [*entry.steps, *(f"Note: {line}" for line in entry.dead)]
+    steps = [] if after.status == "ok" else [*entry.steps, *(f"{NOTE} {line}" for line in entry.dead)]
     return Got(entry.full, fetched, steps, after)
 
 
