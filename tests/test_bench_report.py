@@ -31,7 +31,11 @@ def record(id: str, right: list[bool], method: str = "reta", **more) -> dict:
     return {
         "format": 1,
         "id": id,
-        "job": {"method": {"name": method, "preset": "released/dtd", "code": "c1"}},
+        "job": {
+            "method": {"name": method, "preset": "released/dtd", "code": "c1"},
+            "text": {"model": {"name": "m", "fingerprint": "f1"}},
+            "data": [],
+        },
         "metrics": {"accuracy": share, "ece": 100 - share, "cache_accuracy": share / 2},
         "samples": {"all": len(right), "known": len(right), "unusable": 0},
         "reliability": [[len(right) // 20, (b + 0.5) / 20, share / 100] for b in range(20)],

@@ -16,18 +16,23 @@ from reta.bench.collect import Results
 from reta.bench.plan import METRICS
 from reta.errors import require
 
-COLOURS = (
-    "#1b7f79",
-    "#d1495b",
-    "#2e5aac",
-    "#e9a03b",
-    "#7a4fa3",
-    "#5b6b73",
-    "#8fb339",
-    "#b5651d",
-    "#3fa7d6",
-    "#111111",
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+"""Okabe and Ito's, which colour-blind readers can tell apart; lines differ in their dashes as well."""
+KNOWN = (
+    "reta",
+    "tda",
+    "dpe",
+    "boostadapter",
+    "dmn",
+    "tps",
+    "ensemble",
+    "zeroshot",
+    "tpt",
+    "zero",
+    "coop",
+    "rlcf",
 )
+DASHES = ("-", "--", "-.", ":")
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -96,6 +101,24 @@ def figures(results: Results) -> dict[str, dict[str, bytes]]:
     return {key: canvas.files() for key, canvas in found.items() if canvas is not None}
 
 
+def look(k: int) -> tuple[str, str]:
+    """The colour and the dashes of the k-th line, different for any number there can be read.
+
+    >>> len({look(k) for k in range(32)})
+    32
+    """
+    return COLOURS[k % len(COLOURS)], DASHES[(k + k // len(COLOURS)) % len(DASHES)]
+
+
+def looks(results: Results) -> dict[str, tuple[str, str]]:
+    """The look of every row: a method that is there once looks the same in all figures."""
+    rows = results.manifest.rows
+    methods = [row["method"] for row in rows]
+    if len(set(methods)) < len(methods) or not set(methods) <= set(KNOWN):
+        return {row["label"]: look(k) for k, row in enumerate(rows)}
+    return {row["label"]: look(KNOWN.index(row["method"])) for row in rows}
+
+
 def _places(results: Results, row: str, model: str, data: list[str]) -> list[tuple[str, str, str, str]]:
     stream = next(iter(results.manifest.settings["streams"]))
     return [(row, model, name, stream) for name in data]
@@ -122,7 +145,7 @@ def curve(results: Results) -> Canvas | None:
                 if (r["panel"] or r["label"].rpartition(" = ")[0].rpartition(", ")[2]) == panel
             ]
             for k, series in enumerate(dict.fromkeys(row["series"] for row in inside)):
-                _line(axes, results, [r for r in inside if r["series"] == series], data, COLOURS[k], series)
+                _line(axes, results, [r for r in inside if r["series"] == series], data, k, series)
             axes.set(
                 xlabel=panel,
                 ylabel="accuracy, %" if j + turned * i == 0 else "",
@@ -133,7 +156,7 @@ def curve(results: Results) -> Canvas | None:
 
 
 def _line(
-    axes: Any, results: Results, rows: list[dict[str, Any]], data: list[str], colour: str, label: str
+    axes: Any, results: Results, rows: list[dict[str, Any]], data: list[str], k: int, label: str
 ) -> None:
     model = results.manifest.shown["models"][0]
     points = []
@@ -144,7 +167,8 @@ def _line(
             points.append((row["x"], fmean(orders), pstdev(orders)))
     if points:
         x, y, spread = zip(*points, strict=True)
-        axes.plot(x, y, "o-", color=colour, ms=4, lw=1.6, label=label or None)
+        colour, dash = look(k)
+        axes.plot(x, y, "o", ls=dash, color=colour, ms=4, lw=1.6, label=label or None)
         low, high = (
             [a - b for a, b in zip(y, spread, strict=True)],
             [a + b for a, b in zip(y, spread, strict=True)],
@@ -170,16 +194,18 @@ def stream(results: Results) -> Canvas | None:
     for j, name in enumerate(data):
         for i, (kind, title) in enumerate(kinds):
             axes = canvas.axes[i][j]
-            for k, row in enumerate(man.rows):
+            for row in man.rows:
                 place = _places(results, row["label"], model, [name])[0]
                 found = [results.records[id] for id in results.ids(*place)]
                 lines = [r["curves"][kind] for r in found if kind in r["curves"]]
                 if lines:
+                    colour, dash = looks(results)[row["label"]]
                     at = [p + 1 for p in metrics.points(found[0]["samples"]["all"])]
                     axes.plot(
                         at,
                         [fmean(v) for v in zip(*lines, strict=True)],
-                        color=COLOURS[k],
+                        color=colour,
+                        ls=dash,
                         lw=1.6,
                         label=row["label"],
                     )
@@ -198,16 +224,16 @@ def bars(results: Results) -> Canvas | None:
     data, model, rows = man.shown["data"], man.shown["models"][0], [row["label"] for row in man.rows]
     canvas = Canvas(1, len(man.settings["metrics"]), width=5.2)
     for axes, metric in zip(canvas.axes[0], man.settings["metrics"], strict=True):
-        lowest = 100.0
         for k, row in enumerate(rows):
             values = [results.values(metric, *place) for place in _places(results, row, model, data)]
             heights = [fmean(v) if v else 0.0 for v in values]
-            lowest = min([lowest, *(h for h in heights if h)])
             width = 0.8 / len(rows)
             at = [x + (k + 0.5) * width - 0.4 for x in range(len(data))]
-            axes.bar(at, heights, width * 0.92, color=COLOURS[k], label=row)
+            made = axes.bar(at, heights, width * 0.92, color=looks(results)[row][0], label=row)
+            axes.bar_label(made, [f"{h:.1f}" if h else "" for h in heights], fontsize=6, padding=1)
         axes.set_xticks(range(len(data)), data)
-        axes.set(title=METRICS[metric], ylim=(max(0.0, lowest - 10), None))
+        axes.grid(axis="x", visible=False)
+        axes.set(title=METRICS[metric], ylim=(0.0, None))
     canvas.legend()
     return canvas
 
@@ -224,8 +250,14 @@ def diagram(results: Results) -> Canvas | None:
         found = [results.records[id]["reliability"] for place in places for id in results.ids(*place)]
         bins = [_pooled([record[b] for record in found]) for b in range(metrics.BINS)]
         axes.plot([0, 1], [0, 1], color="#9aa5a3", lw=1, ls="--")
-        _shaded(axes, bins, COLOURS[k])
-        axes.set(title=row, xlabel="confidence", xlim=(0, 1), ylim=(0, 1), ylabel="right" if k == 0 else "")
+        _shaded(axes, bins, looks(results)[row][0])
+        axes.set(
+            title=row,
+            xlabel="confidence",
+            xlim=(0, 1),
+            ylim=(0, 1),
+            ylabel="share that is right" if k == 0 else "",
+        )
     return canvas
 
 
@@ -253,9 +285,8 @@ def gallery(results: Results, data: str) -> Canvas | None:
         if path.is_file():
             about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
             if set(about["ids"].values()) <= ids and about["tiles"]:
-                return _gallery(
-                    about["tiles"], list(about["ids"]), np.asarray(Image.open(path).convert("RGB"))
-                )
+                rows = [row["label"] for row in results.manifest.rows if row["label"] in about["ids"]]
+                return _gallery(about["tiles"], rows, np.asarray(Image.open(path).convert("RGB")))
     return None
 
 
@@ -271,12 +302,15 @@ def _gallery(tiles: list[dict[str, Any]], rows: list[str], sprite: np.ndarray) -
         axes.imshow(
             sprite[:, i * side : (i + 1) * side], extent=(x, x + 1, y, y + 1), interpolation="nearest"
         )
-        axes.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color=colour, lw=2.4)
+        dash = "-" if tile["right"] else (0, (1.5, 1))
+        axes.plot([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y], color=colour, lw=2.4, ls=dash)
         axes.text(x + 0.5, y - 0.04, f"{tile['score']:.2f}", ha="center", va="top", fontsize=8, color=colour)
     for name in classes:
         axes.text(-0.15, 0.5 - 1.35 * classes.index(name), name, ha="right", va="center")
     for k, row in enumerate(rows):
         axes.text(k * wide + slots * 0.56, 1.2, row, ha="center", weight="bold")
-    axes.set(xlim=(-1.6, len(rows) * wide), ylim=(-1.35 * len(classes) + 0.9, 1.5), aspect="equal")
+    told = "green, solid: right   red, dashed: wrong   number: the score it is ranked by, lowest first"
+    axes.text(len(rows) * wide / 2 - 0.8, 0.75 - 1.35 * len(classes), told, ha="center", va="top", fontsize=8)
+    axes.set(xlim=(-1.6, len(rows) * wide), ylim=(-1.35 * len(classes) + 0.5, 1.5), aspect="equal")
     axes.axis("off")
     return canvas

@@ -82,7 +82,7 @@ def _cell(entry: Entry, reference: str, link: Callable[[str], str] | None) -> st
     more = "†" if entry.against and entry.against.significant else ""
     more += f" ± {entry.spread:.2f}" if entry.spread is not None else ""
     if link is not None and 1 < len(entry.ids) <= 5:
-        more += "".join(f' <a href="{escape(link(id))}">{k}</a>' for k, id in enumerate(entry.ids, 1))
+        more += "".join(f' <a href="{escape(link(id))}">#{k}</a>' for k, id in enumerate(entry.ids, 1))
     mark = ' class="best"' if entry.best else ""
     return (
         f'<td{mark} data-v="{entry.value:.6f}"{f" title={chr(34)}{escape(title)}{chr(34)}" if title else ""}>{text}'
