@@ -176,3 +176,11 @@ def test_nothing_global_is_drawn_from():
     assert np.array_equal(before[0], np.random.get_state(legacy=True)[1]) and torch.equal(
         before[1], torch.random.get_rng_state()
     )
+
+
+def test_poison_of_an_unknown_class_comes_as_poison_alone():
+    pool = (LABELS == 1).nonzero()[:20, 0]
+    stream = create("iid", unknown=0.2, unknown_classes=(1,), poison=0.1)
+    order = stream.order(LABELS, poison=pool)
+    assert torch.equal(torch.isin(order.index, pool), order.poison)
+    assert torch.equal(torch.isin(order.index, (LABELS == 1).nonzero()[20:, 0]), order.unknown)

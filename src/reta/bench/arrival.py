@@ -81,13 +81,14 @@ class Stream:
             )
         rng = np.random.default_rng((self.seed, 0x7E7A))
         pool = np.empty(0, np.int64) if poison is None else np.asarray(poison, dtype=np.int64)
+        # Poisoned rows are kept out of all others, or they would come twice.
+        other = ~np.isin(np.arange(len(y)), pool)
         strange = np.isin(y, self.unknown_classes)
-        # Poisoned rows are kept out of the ordinary ones, or they would come twice.
-        usable = np.flatnonzero(~strange & ~np.isin(np.arange(len(y)), pool))
+        usable = np.flatnonzero(~strange & other)
         if not len(usable):
             raise BadInput("no ordinary rows are left: all are of unknown classes or poison")
         base, count = self._base(usable, y, d, rng)
-        return self._mixed(base, np.flatnonzero(strange), pool, count, rng)
+        return self._mixed(base, np.flatnonzero(strange & other), pool, count, rng)
 
     def _base(
         self, rows: np.ndarray, labels: np.ndarray, domains: np.ndarray, rng: np.random.Generator
