@@ -211,6 +211,10 @@ def test_sweep_refuses_unknown_fields(world):
     task, views, labels = world
     with pytest.raises(reta.BadInput, match="79 labels for 80 samples"):
         reta.sweep(Pulled(), task, views, labels[:79], grid={"pull": [1.0]})
+    with pytest.raises(reta.BadInput, match="no values for 'pull'"):
+        reta.sweep(Pulled(), task, views, labels, grid={"pull": []})
+    with pytest.raises(reta.BadInput, match="lanes=0 and orders=1 must be at least 1"):
+        reta.sweep(Pulled(), task, views, labels, grid={"pull": [1.0]}, lanes=0)
     with pytest.raises(reta.BadInput, match="TPT asks for prompt; a sweep is for methods on features"):
         reta.sweep(reta.methods.create("tpt"), task, views, labels, grid={"views": [1]})
     with pytest.raises(reta.BadInput, match="did you mean 'pull'"):

@@ -75,6 +75,10 @@ def sweep(
     for key in grid:
         if key not in fields:
             raise BadInput(f"{type(method).__name__} has no field {key!r}: {nearest(key, fields)}")
+        if not len(grid[key]):
+            raise BadInput(f"no values for {key!r}: give a list of at least one")
+    if lanes < 1 or (isinstance(orders, int) and orders < 1):
+        raise BadInput(f"lanes={lanes} and orders={orders} must be at least 1")
     where = pick(device)
     task = task.to(where)
     views = as_table(views)
