@@ -18,10 +18,11 @@ from PIL import Image
 
 from reta.bench import jobs, manifest
 from reta.bench import plan as plans
+from reta.bench import run as run_module
 from reta.bench.collect import collect, stale
 from reta.bench.prepare import prepare
 from reta.bench.report import report
-from reta.bench.run import cost, run
+from reta.bench.run import cost, run, run_all
 from reta.bench.stage import Options
 from reta.data import shapes
 from reta.errors import BadPlan, MissingData, RetaError
@@ -183,6 +184,24 @@ def test_the_longest_jobs_come_first(features: Path) -> None:
     assert order[:2] == ["RLCF, image tower", "RLCF"]
 
 
+def test_a_plan_about_time_has_jobs_of_its_own_done_one_by_one(
+    finished: Path, features: Path, tmp_path: Path, monkeypatch
+) -> None:
+    out, seen = copied(finished, tmp_path), list[tuple[int, int]]()
+    timed = small(PLAN.replace("orders = 2", 'orders = 1\nlayout = "time"'))
+    timed = dataclasses.replace(timed, name="timed")
+    more = plans.chosen(small(), data=["shapes-v2"])
+    real = run_module._execute
+
+    def spied(todo, out, workers, ray):
+        seen.append((len(todo), workers))
+        return real(todo, out, 1, ray)
+
+    monkeypatch.setattr(run_module, "_execute", spied)
+    assert [one.done for one in run_all([timed, more], out, Options(features), workers=3)] == [4, 3]
+    assert seen == [(3, 3), (4, 1)]
+
+
 def test_an_edit_of_a_method_makes_new_results_and_never_mixes(
     finished: Path, features: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -307,7 +326,7 @@ import sys, torch
 torch.set_num_threads(1)
 from pathlib import Path
 from reta.bench import plan as plans
-from reta.bench.run import cost, run
+from reta.bench.run import cost, run, run_all
 from reta.bench.stage import Options
 print("ready", flush=True)
 run(plans.load(Path(sys.argv[1])), sys.argv[2], Options(Path(sys.argv[3])))

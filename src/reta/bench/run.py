@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def run_all(
     """Run plans into a folder. What is finished is kept, so that a run killed at any moment loses at most
     the jobs in hand. `workers` processes share the machine; `ray` is the address of a cluster instead.
 
+    A plan about time has jobs of its own, which are done one by one when the others are finished.
     Plans share features and jobs; of all jobs those begin first that take longest, so that no process is left
     alone with them. `fresh` forgets which cells an earlier run of these plans had (with other settings, say),
     not its results.
@@ -65,7 +67,10 @@ def run_all(
         manifest.add(out, content, fresh)
     todo = {job.id: job for one in ready for job in one.cells.values()}
     todo = {id: job for id, job in todo.items() if jobs.read(out, id) is None}
-    steps = _execute(sorted(todo.values(), key=cost, reverse=True), out, workers, ray)
+    order = sorted(todo.values(), key=cost, reverse=True)
+    alone = [job for job in order if "alone" in job.identity]
+    others = _execute([job for job in order if "alone" not in job.identity], out, workers, ray)
+    steps = chain(others, _execute(alone, out, 1, ray))
     name = ready[0].plan.name if len(ready) == 1 else f"{len(ready)} plans"
     errors = {job.id: error for job, error in _display(steps, len(todo), name, options.progress)}
     for one in ready:

@@ -187,7 +187,7 @@ class Stage:
             },
             "stream": dict(stream),
             "measure": metrics.VERSION,
-        }
+        } | ({"alone": True} if self.plan.layout == "time" else {})
         return Job(
             label=f"{row.label}, {'+'.join(data)}, {name}, order {stream['seed']}",
             method=row.method,
