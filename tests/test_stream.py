@@ -214,6 +214,16 @@ def test_state_of_another_shape_is_refused_by_name(model, task, tmp_path):
         reta.Stream.load(path, model=model)
 
 
+def test_settings_this_version_does_not_know_are_refused(model, task, tmp_path):
+    path = tmp_path / "s.safetensors"
+    reta.Stream(model, task, few("tda")).save(path)
+    body, header = states.load(path)
+    for fields in ({"novelty": 1}, {"views": -1}):
+        states.save(path, body, header | {"fields": header["fields"] | fields})
+        with pytest.raises(reta.BadState, match=f"s.safetensors: its settings .* of tda .*{min(fields)}"):
+            reta.Stream.load(path, model=model)
+
+
 def test_other_files_of_reta_are_no_streams(model, tmp_path):
     states.save(tmp_path / "rows", {"keys": torch.zeros(2)}, {"model": model.name})
     with pytest.raises(reta.BadState, match="not a saved stream: it has no 'classes'"):

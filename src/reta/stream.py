@@ -245,7 +245,12 @@ def _method(path: str | Path, header: dict[str, Any], given: Method | None) -> M
         if name not in methods.known():
             hint = nearest(name, methods.known())
             raise BadState(f"{path}: method {name!r} is not registered ({hint}); pass method=... to load it")
-        return methods.create(name, **fields)
+        try:
+            return methods.create(name, **fields)
+        except BadInput as error:
+            raise BadState(
+                f"{path}: its settings are not those of {name} in this version: {error}"
+            ) from error
     mine = {"method": methods.name_of(given)} | settings(given)
     theirs = {"method": name} | fields
     for key in sorted(mine.keys() | theirs.keys(), key=lambda k: (k != "method", k)):
