@@ -476,3 +476,24 @@ def test_a_disk_that_goes_away_in_the_middle_of_a_shard(tmp_path):
     assert not list((tmp_path / "features").rglob("*.safetensors"))
     again = reta.data.open(folder(tmp_path / "photos", 12))
     assert build(again, Fake(), **options).bad == ()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_reading_takes_no_memory_of_its_own(tmp_path):
+    class Wide(Fake):
+        dim = 4096
+
+        def images(self, pixels, batch=64):
+            return torch.ones(len(pixels), 4096) / 64
+
+    store = build(noise(400), Wide(), "crops", 8, root=tmp_path, shard=50)
+
+    def own() -> int:
+        line = next(row for row in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in row)
+        return int(line.split()[1]) * 1024
+
+    store.read(range(0, 400, 50))
+    before = own()
+    for start in range(0, 400, 16):
+        store.read(range(start, min(start + 16, 400)))
+    assert own() - before < 400 * 8 * 4096 * 2 / 3
