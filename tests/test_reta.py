@@ -140,6 +140,15 @@ def test_every_switch_agrees(version, switch, value):
     compare(options, n=12)
 
 
+@pytest.mark.parametrize("surr", ["confident", "refined"])
+@pytest.mark.parametrize("ent", ["topq", "view0"])
+def test_losses_that_see_different_views_agree(ent, surr):
+    """The mean of the views is no view: what is known of the first one is not known of it."""
+    compare(
+        PAPER | {"evidence": "topq_mean", "ent_views": ent, "surr_views": surr, "surr_q": 0.3, "lr": 2e-2}
+    )
+
+
 @pytest.mark.parametrize("version", [PAPER, RELEASED], ids=["paper", "released"])
 def test_ties_are_broken_alike(version):
     """Images repeated exactly, so that scores are equal, and images that are a class text."""

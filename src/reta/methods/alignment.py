@@ -9,6 +9,7 @@ from torch import Tensor
 from reta.methods.lazy import blocks, some
 
 KEPT = 2**24
+WIDTH = 1024
 NEVER = -1e30
 
 
@@ -26,28 +27,30 @@ def align_grad(
     blocks of texts; many classes would not leave room for all of them, then they are made twice.
     """
     rows, mask = some(held)
-    images, words = visual[rows], text[rows] / tau
-    parts = blocks(len(rows), len(rows), text.device)
+    every = len(rows) == len(visual)
+    images, words = (visual, text / tau) if every else (visual[rows], text[rows] / tau)
+    parts = blocks(len(rows), min(len(rows), WIDTH), text.device)
     keep = len(rows) ** 2 <= KEPT
     made = [similarities(images, words, part, mask) for part in parts] if keep else []
     totals = [
         (made[i] if keep else similarities(images, words, part, mask)).logsumexp(1)
-        for i, part in enumerate(parts)
+        for i, part in enumerate(parts if len(parts) > 1 else [])
     ]
-    total = totals[0] if len(totals) == 1 else torch.stack(totals).logsumexp(0)
+    total = torch.stack(totals).logsumexp(0)[:, None] if totals else None
     pulls = []
     for i, part in enumerate(parts):
         block = made[i] if keep else similarities(images, words, part, mask)
-        error = (block - total[:, None]).exp()
+        error = block.softmax(1) if total is None else (block - total).exp()
         if symmetric:
             error = error + block.softmax(0)
         if mask is not None:
             error = error * (mask[:, None] & mask[part])
         pulls.append(error.mT @ images)
-    grad = (pulls[0] if len(pulls) == 1 else torch.cat(pulls)) - (2 if symmetric else 1) * images
+    pull = pulls[0] if len(pulls) == 1 else torch.cat(pulls)
+    grad = torch.sub(pull, images, alpha=2 if symmetric else 1) / (tau * held.sum().clamp_min(1))
     if mask is not None:
         grad = grad * mask[:, None]
-    return torch.zeros_like(text).index_copy(0, rows, grad / (tau * held.sum().clamp_min(1)))
+    return grad if every else torch.zeros_like(text).index_copy(0, rows, grad)
 
 
 def similarities(images: Tensor, words: Tensor, part: slice, mask: Tensor | None) -> Tensor:

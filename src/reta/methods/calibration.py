@@ -42,6 +42,18 @@ class Seen(NamedTuple):
     w: Float[Tensor, ""]
 
 
+class Picked(NamedTuple):
+    """Which views count: the numbers of those L_ent sees, their features and cache logits, the features
+    L_surr sees, and their refined logits if these chose them.
+    """
+
+    chosen: Int[Tensor, " sure"]
+    sure: Float[Tensor, "sure dim"]
+    cached: Float[Tensor, "sure classes"]
+    kept: Float[Tensor, "kept dim"]
+    refined: Float[Tensor, "kept classes"] | None
+
+
 def entropy_pull(chosen: Int[Tensor, " kept"], logits: Float[Tensor, "kept classes"]) -> Tensor:
     """d L_ent / d logits of the chosen views: the entropy of their mean probability (Eq. 19)."""
     return ops.marginal_grad(logits)
@@ -62,14 +74,13 @@ def objective(
     the gradient of the first loss with respect to the logits of the views it sees, whose numbers it gets.
     """
     center = surrogate(fields, scale, taught)
-    chosen, sure, kept = pick(fields, scale, text, seen, cache, center)
+    chosen, sure, cached, kept, refined = pick(fields, scale, text, seen, cache, center)
     held = cache.held if fields.align_classes == "cached" else torch.ones_like(cache.held)
-    cached = cache.logits(sure)
 
     def gradient(t: Tensor) -> Part:
         logits = scale * (sure @ t[-1].mT) + cached
         towards = fields.lambda_ent * scale * pull(chosen, logits)
-        every = None if center is None else center.grad(t, kept, seen.label)
+        every = center and center.grad(t, kept, seen.label, refined if t is text else None)
         align = aligned(fields, t, cache, held)
 
         def part(here: slice) -> Tensor:
@@ -113,17 +124,23 @@ def counts(weight: float | Tensor) -> bool:
 
 def pick(
     fields: Fields, scale: float, text: Tensor, seen: Seen, cache: Cache, center: Surrogate | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The numbers of the views L_ent sees, their features, and the features L_surr sees."""
-    views, logits = seen.views, None
-    if fields.ent_views == "topq" or (center is not None and fields.surr_views == "confident"):
-        logits = scale * (views @ text[-1].mT) + cache.logits(views)
-    chosen, sure = torch.zeros_like(seen.label).reshape(1), seen.x[None]
-    if fields.ent_views == "topq" and logits is not None:
+) -> Picked:
+    """The views that count, by their logits at `text`."""
+    views, topq = seen.views, fields.ent_views == "topq"
+    confident = center is not None and fields.surr_views == "confident"
+    chosen, sure, logits = torch.zeros_like(seen.label).reshape(1), seen.x[None], None
+    if topq or confident:
+        near = cache.logits(views)
+        logits = scale * (views @ text[-1].mT) + near
+    if topq and logits is not None:
         chosen = ops.confident(logits, fields.share)
-        sure = views[chosen]
+        sure, cached = views[chosen], near[chosen]
+    else:
+        cached = cache.logits(sure)
     if center is not None and fields.surr_views == "refined":
-        logits = center.logits(text, views, seen.label)
-    if center is None or logits is None:
-        return chosen, sure, sure
-    return chosen, sure, views[ops.confident(logits, fields.surr_q)]
+        refined = center.logits(text, views, seen.label)
+        top = ops.confident(refined, fields.surr_q)
+        return Picked(chosen, sure, cached, views[top], refined[top])
+    if not confident or logits is None or (topq and fields.surr_q == fields.share):
+        return Picked(chosen, sure, cached, sure, None)
+    return Picked(chosen, sure, cached, views[ops.confident(logits, fields.surr_q)], None)

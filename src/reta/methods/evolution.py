@@ -40,25 +40,38 @@ class Residuals:
     ) -> tuple[Tensor, Tensor | None]:
         """The moved members, and the residuals if they had a `start`.
 
-        `text` is unit(base + start); `gradient` is dL/dt at unit members, then of a slice of the classes.
+        `text` is unit(base + start), or `base` itself where that is unit; `gradient` is dL/dt at unit members,
+        then of a slice of the classes.
         """
         if self.steps == 1 and start is None and not self.shared:
             part = gradient(text)
-            return by_blocks(base, lambda here: self._leap(base[:, here], part(here))), None
+            length = None if text is base else lengths(base)
+
+            def leap(here: slice) -> Tensor:
+                far = None if length is None else length[:, here]
+                return self._leap(base[:, here], text[:, here], part(here), far)
+
+            return by_blocks(base, leap), None
         r = torch.zeros_like(base) if start is None else start
         r = self._walk(base, text, r, gradient)
         return ops.unit(base + r), None if start is None else r
 
-    def _leap(self, base: Tensor, grad: Tensor) -> Tensor:
+    def _leap(self, base: Tensor, text: Tensor, grad: Tensor, length: Tensor | None) -> Tensor:
         """One step from r = 0."""
-        step = ops.adam_step if self.adam_state == "exact" else ops.adam_step_fp16
-        return ops.unit(base + step(tangent(base, grad), self.lr, self.eps))
+        g = tangent(text, grad, length)
+        if self.adam_state == "fp16":
+            return ops.unit(base + ops.adam_step_fp16(g, self.lr, self.eps))
+        if isinstance(self.lr, Tensor):
+            return ops.unit(base + ops.adam_step(g, self.lr, self.eps))
+        return ops.unit(
+            torch.addcdiv(base, g, g.abs() + self.eps, value=-self.lr)
+        )  # the same in fewer passes
 
     def _walk(self, base: Tensor, text: Tensor, r: Tensor, gradient: Gradient) -> Tensor:
         """The residuals after AdamW as torch.optim has it."""
         m = v = torch.zeros_like(base)
         for k in range(1, self.steps + 1):
-            g = tangent(base + r, by_blocks(base, gradient(text)))
+            g = tangent(text, by_blocks(base, gradient(text)), lengths(base + r))
             if self.shared:
                 g = g.sum(0, keepdim=True).expand_as(base)
             m = BETA1 * m + (1 - BETA1) * g
@@ -73,11 +86,19 @@ class Residuals:
         return v.half().to(v.dtype) if self.adam_state == "fp16" else v
 
 
-def tangent(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
-    """The gradient at `x`, of rows that are not zero, of a function whose gradient at unit(x) is `grad`."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    along = (x * grad).sum(-1, keepdim=True) / length.square()
-    return torch.addcmul(grad, x, along, value=-1) / length
+def lengths(x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows 1"]:
+    """The length of every row."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def tangent(
+    unit: Float[Tensor, "*rows dim"],
+    grad: Float[Tensor, "*rows dim"],
+    length: Float[Tensor, "*rows 1"] | None = None,
+) -> Float[Tensor, "*rows dim"]:
+    """The gradient at x = length * unit of a function whose gradient at unit(x) is `grad`; length 1 if not given."""
+    across = torch.addcmul(grad, unit, (unit * grad).sum(-1, keepdim=True), value=-1)
+    return across if length is None else across / length
 
 
 def evolve(

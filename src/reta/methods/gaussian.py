@@ -55,13 +55,17 @@ class Surrogate:
         text: Float[Tensor, "members classes dim"],
         views: Float[Tensor, "views dim"],
         label: Int[Tensor, ""],
+        logits: Float[Tensor, "views classes"] | None = None,
     ) -> Part:
         """weight * d L_surr / d text of a slice of classes, `[members, slice, dim]`.
 
-        L_surr is the mean over the views of the cross-entropy of the refined logits to the label (Eq. 20).
+        L_surr is the mean over the views of the cross-entropy of the refined logits to the label (Eq. 20),
+        which need not be made again where they are known.
         """
-        form = self._full_grad if self.cov == "full" else self._diagonal_grad
-        return form(text, views, label)
+        if self.cov == "full":
+            return self._full_grad(text, views, label)
+        known = self.logits(text, views, label) if logits is None else logits
+        return self._diagonal_grad(text, views, label, known)
 
     def _error(self, logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         """weight * d L_surr / d logits, and where the class is the label."""
@@ -99,8 +103,8 @@ class Surrogate:
         spread = squares @ table.mT
         return self.scale * (views @ centre.mT) + (0.5 * self.scale**2 / self.divisor) * spread
 
-    def _diagonal_grad(self, text: Tensor, views: Tensor, label: Tensor) -> Part:
-        error, is_label = self._error(self.logits(text, views, label), label)
+    def _diagonal_grad(self, text: Tensor, views: Tensor, label: Tensor, logits: Tensor) -> Part:
+        error, is_label = self._error(logits, label)
         strength, central = self.scale**2 / self.divisor, self._central(len(text), text)
         squares, own = views.square(), deviation(text, label)
         # The errors of a view sum to zero over the classes, so E may be D in what the label is pulled by.

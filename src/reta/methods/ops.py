@@ -150,8 +150,9 @@ def offer(
     """
     row = get_row(scores, label)
     at = torch.arange(len(row), device=scores.device)
-    held, finite = torch.isfinite(row), torch.isfinite(score)
+    finite = score.abs() < torch.inf
     if fifo:
+        held = row != torch.inf
         place = held.sum().clamp_max(len(row) - 1)
         source = at + held.all().long() * (at < len(row) - 1)
     else:

@@ -68,10 +68,10 @@ class ReTA(Fields):
         seen = self.assess(task.scale, state, text, sample.views[: self.views])
         reliable, score = seen.w == 1, seen.w * seen.entropy  # Eq. 14
         keys, scores, cached = ops.insert(state["keys"], state["scores"], seen.label, seen.x, score)
-        row = ops.get_row(keys, seen.label), ops.get_row(scores, seen.label)
-        mean = ops.prototypes(row[0][None], row[1][None])[0][0]
-        visual = ops.put_row(state["visual"], seen.label, ops.unit(mean))
-        cache = Cache(visual, torch.isfinite(scores[:, 0]), self.alpha, self.beta)
+        there = ops.get_row(scores, seen.label) != torch.inf
+        total = there.to(keys.dtype) @ ops.get_row(keys, seen.label)
+        visual = ops.put_row(state["visual"], seen.label, ops.unit(total))
+        cache = Cache(visual, scores[:, 0] != torch.inf, self.alpha, self.beta)
         new = {"keys": keys, "scores": scores, "visual": visual}
 
         confident = seen.entropy < self._threshold(task)
@@ -192,9 +192,8 @@ class ReTA(Fields):
         if not self._follows:
             return {"basis": subspace.basis(text, self.rank, self.projection).to(dtype)}
         rows = subspace.rows_of(text, self.projection)
-        matrix = subspace.gram(rows, torch.float64)
-        vectors = subspace.eigenvectors(matrix)
-        basis = subspace.leading(vectors, matrix, rows, self.rank)
+        values, vectors = torch.linalg.eigh(subspace.gram(rows, torch.float64))
+        basis = subspace.leading(values, vectors, rows, self.rank)
         return {"vectors": vectors.to(dtype), "basis": basis.to(dtype)}
 
     @property

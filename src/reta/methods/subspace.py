@@ -28,8 +28,8 @@ def basis(
     if projection == "lda":
         return discriminants(text.double(), rank)
     rows = rows_of(text, projection)
-    matrix = gram(rows, torch.float64)
-    return leading(eigenvectors(matrix), matrix, rows, rank)
+    values, vectors = torch.linalg.eigh(gram(rows, torch.float64))
+    return leading(values, vectors, rows, rank)
 
 
 def rows_of(text: Float[Tensor, "members classes dim"], projection: str) -> Float[Tensor, "rows dim"]:
@@ -49,30 +49,25 @@ def gram(rows: Float[Tensor, "rows dim"], dtype: torch.dtype | None = None) -> F
     return sum((block.mT @ block for block in blocks), start=first.mT @ first)
 
 
-def eigenvectors(matrix: Float[Tensor, "small small"]) -> Float[Tensor, "small small"]:
-    """The eigenvectors of a symmetric matrix, in columns."""
-    return signed(torch.linalg.eigh(matrix)[1], 0)
-
-
-def signed(axes: Tensor, dim: int) -> Tensor:
+def signed(axes: Float[Tensor, "rank dim"]) -> Float[Tensor, "rank dim"]:
     """Axes whose largest entry is positive, so that the same text gives the same numbers."""
-    negative = axes.gather(dim, axes.abs().argmax(dim, keepdim=True)) < 0
+    negative = axes.gather(1, axes.abs().argmax(1, keepdim=True)) < 0
     return torch.where(negative, -axes, axes)
 
 
 def leading(
+    values: Float[Tensor, " small"],
     vectors: Float[Tensor, "small small"],
-    matrix: Float[Tensor, "small small"],
     rows: Float[Tensor, "rows dim"],
     rank: int,
 ) -> Float[Tensor, "rank dim"]:
-    """The right singular vectors of `rows` that belong to the largest eigenvalues of their Gram `matrix`."""
-    values, order = (vectors * (matrix @ vectors)).sum(0).sort(descending=True, stable=True)
+    """The right singular vectors of `rows` that belong to the largest eigenvalues of their Gram matrix."""
+    values, order = values.sort(descending=True, stable=True)
     values, axes = values[:rank], vectors[:, order[:rank]].mT
     if len(rows) <= rows.shape[-1]:
         axes = unit(axes @ rows.to(axes.dtype))
     spanned = (values > _noise(axes.dtype, max(rows.shape)) * values[0])[:, None]
-    return signed(torch.where(spanned, axes, torch.zeros_like(axes)), 1)
+    return signed(torch.where(spanned, axes, torch.zeros_like(axes)))
 
 
 def _noise(dtype: torch.dtype, size: int) -> float:
@@ -97,8 +92,8 @@ def follow(
     def fresh() -> tuple[Tensor, Tensor]:
         now = rows()
         matrix = gram(now)
-        turned = turn(vectors, matrix) if now.is_cuda else eigenvectors(matrix)
-        return turned, leading(turned, matrix, now, rank)
+        values, turned = turn(vectors, matrix) if now.is_cuda else torch.linalg.eigh(matrix)
+        return turned, leading(values, turned, now, rank)
 
     vectors, old = when(changed, fresh, (vectors, old))
     return vectors, old
@@ -106,8 +101,8 @@ def follow(
 
 def turn(
     vectors: Float[Tensor, "small small"], matrix: Float[Tensor, "small small"], rounds: int = ROUNDS
-) -> Float[Tensor, "small small"]:
-    """Turn nearly right eigenvectors of a symmetric matrix into right ones.
+) -> tuple[Float[Tensor, " small"], Float[Tensor, "small small"]]:
+    """Turn nearly right eigenvectors of a symmetric matrix into right ones; the eigenvalues too.
 
     Every round turns all pairs at once by the angle that would make the pair orthogonal under the matrix,
     were it alone (Jacobi), and makes the columns orthonormal again (Newton-Schulz); the error is squared.
@@ -124,7 +119,7 @@ def turn(
         vectors = vectors @ (eye + tangents)
         for _ in range(2):
             vectors = vectors @ (1.5 * eye - 0.5 * vectors.mT @ vectors)
-    return vectors
+    return (vectors * (matrix @ vectors)).sum(0), vectors
 
 
 def discriminants(text: Float[Tensor, "members classes dim"], rank: int) -> Float[Tensor, "rank dim"]:
