@@ -43,6 +43,13 @@ def test_what_is_saved_is_loaded(tmp_path_factory, seed, dtype):
     assert header == HEADER
 
 
+def test_tensors_that_share_memory_are_saved_apart(tmp_path):
+    table = torch.arange(12.0).reshape(3, 4)
+    tensors = {"table": table, "row": table[1], "again": table, "none": table[:0], "nothing": table[:, :0]}
+    states.save(tmp_path / "s", tensors, HEADER)
+    assert states.equal(states.load(tmp_path / "s")[0], tensors)
+
+
 def test_same_input_same_bytes(tmp_path):
     states.save(tmp_path / "a", example(), HEADER)
     states.save(tmp_path / "b", example(), dict(reversed(HEADER.items())))

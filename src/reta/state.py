@@ -59,11 +59,12 @@ def atomic(path: str | Path) -> Iterator[Path]:
             os.fsync(written.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if os.name == "posix":  # elsewhere a folder cannot be opened
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -78,7 +79,7 @@ def save(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, A
     """Write tensors and a JSON header; the same input gives the same bytes."""
     from safetensors.torch import save_file
 
-    body = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+    body = _apart(tensors)
     seal = {"format": FORMAT, "payload": digest(body), "header": dict(header)}
     text = json.dumps(seal, sort_keys=True)
     check = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -86,6 +87,17 @@ def save(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, A
         save_file(
             body, temporary, metadata={"json": json.dumps({"check": check, "seal": text}, sort_keys=True)}
         )
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> State:
+    """The tensors as a file holds them: plain ones, none of which shares memory with another."""
+    body, places = {}, set()
+    for key, value in tensors.items():
+        value = value.detach().cpu().contiguous()
+        place = value.untyped_storage().data_ptr()
+        body[key] = value.clone() if place in places else value
+        places.add(place)
+    return body
 
 
 def load(path: str | Path) -> tuple[State, dict[str, Any]]:
