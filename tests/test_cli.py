@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -106,7 +107,7 @@ def test_a_folder_with_bad_images(reta, model, photos):
         f"p{i:03}.png" for i in range(5)
     ]
     assert all(name in err for name in ("empty.jpg", "notes.jpg", "cut.png"))
-    assert "3 of the images could not be read" in err
+    assert "3 of 8 images could not be read" in err
     code, again, err = reta(*args, "--skip-bad")
     assert code == 0
     assert again == out
@@ -177,12 +178,16 @@ MISUSE = [
     (("--classes", "none.txt"), 1, "no such file of class names"),
     (("--prompts", "none.json"), 1, "no such prompt file"),
     (("--method", "reta", "--templates", "single"), 2, "prompts"),
+    (("--method", "rlcf"), 2, "--reward reta-mini-l"),
+    (("--out", "photos.txt/answers.csv"), 1, "choose another place"),
 ]
 
 
 @pytest.mark.parametrize(("extra", "code", "message"), MISUSE, ids=lambda x: str(x)[:30])
-def test_misuse_is_one_clear_line(reta, model, photos, extra, code, message):
+def test_misuse_is_one_clear_line(reta, model, photos, extra, code, message, tmp_path, monkeypatch):
     base = ["classify", photos, "--classes", CLASSES, "--model", model]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos.txt").touch()
     if "--classes" in extra:
         base[2:4] = []
     got, out, err = reta(*base, *extra)
@@ -199,9 +204,82 @@ def test_nothing_to_do_and_nowhere_to_go(reta, model, tmp_path):
     assert code == 1
     assert "none.jpg" in err
     assert "nothing matches" in reta("classify", tmp_path / "*.jpg", *common)[2]
-    code, _, err = reta("classify", tmp_path, "--classes", "a,b", "--model", "ViT-B-16/opnai")
+    paint(tmp_path / "some", 1)
+    code, _, err = reta("classify", tmp_path / "some", "--classes", "a,b", "--model", "ViT-B-16/opnai")
     assert code == 2
     assert "openai" in err
+
+
+def test_any_file_name_is_written_and_a_path_that_comes_twice_is_one_image(reta, model, tmp_path):
+    folder, out = tmp_path / "names", tmp_path / "names" / "answers.jsonl"
+    paint(folder, 3)
+    (folder / "p000.png").rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png"))
+    (folder / "p001.png").rename(folder / "two\nlines.png")
+    (folder / "notes.txt").write_text("no image")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "x.png").touch()
+    args = ("classify", folder, folder, "--classes", CLASSES, "--model", model, "--views", 2, "--out", out)
+    for _ in range(2):  # the second run finds the files of the first in the folder
+        code, _, err = reta(*args)
+        assert code == 0, err
+        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        names = [row["path"].rsplit("/")[-1] for row in rows]
+        assert names == ["caf\\xe9.png", "p002.png", "two\nlines.png"]
+        assert "not taken for images" in err
+        assert "3 results" in err
+    assert "3 rows" in reta("state", "show", f"{out}.state")[1]
+    assert "'" in reta("classify", folder / "two\nlines.png", *args[3:-2])[1]
+
+
+def test_a_run_goes_on_only_from_where_it_came(reta, model, photos, tmp_path):
+    out, state = tmp_path / "a.csv", tmp_path / "s.safetensors"
+    args = ("classify", photos, "--classes", CLASSES, "--model", model, "--method", "tda", "--views", 2)
+    with_state = (*args, "--skip-bad", "--state", state)
+    assert reta(*with_state, "--out", out)[0] == 0
+    assert reta(*with_state, "--out", out)[0] == 0
+    assert "other settings" in reta(*with_state, "--out", out, "--no-adapt")[2]
+    assert "--seed 0" in reta(*with_state, "--seed", 1)[2]
+    assert reta(*with_state, "--out", tmp_path / "b.csv")[0] == 0
+    code, _, err = reta(*with_state, "--out", out)
+    assert code == 1
+    assert "started from another state" in err
+
+
+def test_an_interrupted_image_is_done_again(reta, model, photos, tmp_path, monkeypatch):
+    """Ctrl-C between an answer and its row: neither stays, and the run goes on to the same bytes."""
+    from reta.results import Results
+
+    args = ("classify", photos, "--classes", CLASSES, "--model", model, "--method", "tda", "--views", 2)
+    assert reta(*args, "--skip-bad", "--out", tmp_path / "whole.jsonl")[0] == 0
+    add, out = Results.add, tmp_path / "broken.jsonl"
+
+    def interrupted(self, path, row, stream):
+        if "p003" in path:
+            raise KeyboardInterrupt
+        add(self, path, row, stream)
+
+    monkeypatch.setattr(Results, "add", interrupted)
+    code, _, err = reta(*args, "--skip-bad", "--out", out)
+    assert code == 130
+    assert "the same command goes on" in err
+    monkeypatch.setattr(Results, "add", add)
+    assert reta(*args, "--skip-bad", "--out", out)[0] == 0
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert (tmp_path / "broken.jsonl.state").read_bytes() == (tmp_path / "whole.jsonl.state").read_bytes()
+
+
+def test_a_full_disk_is_one_clear_line(reta, model, photos, tmp_path, monkeypatch):
+    from reta import state as states
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(states, "save", full)
+    args = ("--classes", CLASSES, "--model", model, "--views", 2, "--out", tmp_path / "a.csv")
+    code, _, err = reta("classify", photos, *args)
+    assert code == 1
+    assert err.splitlines()[-1] == "error: No space left on device; make room and run the same command again"
+    assert not (tmp_path / "a.csv").exists()
 
 
 def test_an_existing_file_is_never_overwritten(reta, model, photos, tmp_path):

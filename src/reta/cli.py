@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -12,6 +13,13 @@ from reta import __version__
 from reta.commands import bench, classify, coop, data, demo, doctor, features, inspect, sweep
 from reta.errors import RetaError
 
+NEXT = {
+    errno.ENOSPC: "make room and run the same command again",
+    errno.EDQUOT: "make room and run the same command again",
+    errno.EROFS: "choose a place that can be written",
+    errno.EACCES: "choose a place that can be written, or change its rights",
+    errno.ENOENT: "check the path",
+}
 app = typer.Typer(
     name="reta",
     help="Test-time adaptation of vision-language models: CLIP that adapts while it runs, without labels.",
@@ -62,5 +70,15 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_plain(error)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _plain(error: OSError) -> str:
+    """What the system says, about which file, and what to do next.
+
+    >>> _plain(OSError(errno.ENOSPC, "No space left on device", "x.csv"))
+    "No space left on device: 'x.csv'; make room and run the same command again"
+    """
+    place = "" if error.filename is None else f": {str(error.filename)!r}"
+    return f"{error.strerror or error}{place}; {NEXT.get(error.errno or 0, 'check the path and its rights')}"

@@ -22,10 +22,11 @@ FIELDS = ("path", "name", "prob", "entropy", "top", "error", "reason")
 
 
 class Results:
-    """Rows by path, in the order they came, and how many of them the saved state has seen."""
+    """Rows by path, in the order they came, and the state after the last of them."""
 
-    def __init__(self, path: Path, rows: list[dict[str, Any]], identity: str):
-        self.path, self.rows, self.identity = path, rows, identity
+    def __init__(self, path: Path, rows: list[dict[str, Any]], head: dict[str, str], stream: Any):
+        self.path, self.rows, self.head = path, rows, head
+        self._kept = (len(rows), stream.state, stream.seen)
         self.done = {row["path"] for row in rows}
         self.journal = path.with_name(path.name + ".journal")
         self.state = path.with_name(path.name + ".state")
@@ -34,62 +35,79 @@ class Results:
         self._file = self.journal.open("a", encoding="utf-8")
 
     @classmethod
-    def open(cls, path: Path, stream: Any) -> Results:
+    def open(cls, path: Path, stream: Any, settings: tuple[Any, ...] = ()) -> Results:
         """A new file, or the one an earlier run left; the stream goes back to where its journal is whole."""
-        identity = _identity(stream)
-        journal, state = path.with_name(path.name + ".journal"), path.with_name(path.name + ".state")
+        head = {"identity": _identity(stream, settings), "start": states.digest(stream.state)}
+        journal, saved = path.with_name(path.name + ".journal"), path.with_name(path.name + ".state")
         if not journal.exists():
             if path.exists():
                 raise BadState(
                     f"{path} exists and has no journal beside it: choose another --out, or remove it"
                 )
-            return cls(path, [], identity)
+            return cls(path, [], head, stream)
         lines = _whole_lines(journal)
-        if not lines or lines[0].get("identity") != identity:
+        if not lines or lines[0].get("identity") != head["identity"]:
             raise BadState(
-                f"{journal} was made with other settings (model, classes, prompts, method or seed): "
-                "use the same ones, or choose another --out"
+                f"{journal} was made with other settings (model, classes, prompts, method, seed, --adapt or "
+                "--top): use the same ones, or choose another --out"
             )
-        if not state.exists():
-            return cls(path, [], identity)
-        body, header = states.load(state)
-        stream.state = {k: v.to(stream.task.prompts.device) for k, v in body.items()}
-        stream.seen = header["seen"]
-        return cls(path, lines[1 : 1 + header["rows"]], identity)
+        body, header = states.load(saved) if saved.exists() else ({}, {"rows": 0})
+        if head["start"] not in (lines[0].get("start"), states.digest(body)):
+            raise BadState(
+                f"{journal} started from another state than the one given: use the same --state, or choose "
+                "another --out"
+            )
+        if body or header["rows"]:
+            stream.state = {k: v.to(stream.task.prompts.device) for k, v in body.items()}
+            stream.seen = header["seen"]
+        return cls(path, lines[1 : 1 + header["rows"]], lines[0], stream)
 
-    def add(self, path: str, row: dict[str, Any]) -> None:
+    def add(self, path: str, row: dict[str, Any], stream: Any) -> None:
+        """One more row, and the state that has seen its image: together or, if interrupted, not at all."""
         self.rows.append({"path": path} | row)
         self.done.add(path)
         self._file.write(json.dumps(self.rows[-1], ensure_ascii=False) + "\n")
         self._file.flush()
+        self._kept = (len(self.rows), stream.state, stream.seen)
 
     @property
     def bad(self) -> int:
         return sum("error" in row for row in self.rows)
 
-    def checkpoint(self, stream: Any) -> None:
+    def checkpoint(self) -> None:
         """From here on a killed run resumes at this row."""
+        rows, state, seen = self._kept
         os.fsync(self._file.fileno())
-        states.save(self.state, stream.state, {"seen": stream.seen, "rows": len(self.rows)})
+        states.save(self.state, state, {"seen": seen, "rows": rows})
 
     def close(self, stream: Any) -> None:
         """Save the state and write the file in its own format; the journal stays for a later run."""
-        self.checkpoint(stream)
-        self._file.close()
+        rows, stream.state, stream.seen = self._kept
+        del self.rows[rows:]
+        with self._file:
+            self.checkpoint()
         with states.atomic(self.path) as temporary:
             WRITERS[self.path.suffix](temporary, self.rows)
 
     def _rewrite(self) -> None:
         with states.atomic(self.journal) as temporary:
-            lines = [{"identity": self.identity}, *self.rows]
+            lines = [self.head, *self.rows]
             temporary.write_text(
                 "".join(json.dumps(x, ensure_ascii=False) + "\n" for x in lines), encoding="utf-8"
             )
 
 
-def _identity(stream: Any) -> str:
-    """Changes with anything that changes an answer."""
-    parts = (stream.model.fingerprint, stream.task.fingerprint, repr(stream.method), stream.seed)
+def _identity(stream: Any, settings: tuple[Any, ...]) -> str:
+    """Changes with anything that changes an answer or its form."""
+    second = None if stream.reward is None else stream.reward.fingerprint
+    parts = (
+        stream.model.fingerprint,
+        stream.task.fingerprint,
+        repr(stream.method),
+        stream.seed,
+        second,
+        settings,
+    )
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 

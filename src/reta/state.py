@@ -77,15 +77,16 @@ def _umask() -> int:
 
 def save(path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors and a JSON header; the same input gives the same bytes."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save as to_bytes
 
     body = _apart(tensors)
     seal = {"format": FORMAT, "payload": digest(body), "header": dict(header)}
     text = json.dumps(seal, sort_keys=True)
     check = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     with atomic(path) as temporary:
-        save_file(
-            body, temporary, metadata={"json": json.dumps({"check": check, "seal": text}, sort_keys=True)}
+        # written here and not by safetensors, so that a full disk is an OSError like any other
+        temporary.write_bytes(
+            to_bytes(body, {"json": json.dumps({"check": check, "seal": text}, sort_keys=True)})
         )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from reta.commands.paths import check_writable, find_images, printable
 from reta.errors import BadImage, BadInput, MissingData, RetaError
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 SAVE_EVERY = 50
 
 
@@ -23,30 +24,6 @@ class Out(StrEnum):
     jsonl = "jsonl"
     csv = "csv"
     parquet = "parquet"
-
-
-def find_images(paths: list[str]) -> Iterator[str]:
-    """Files as given, every image below a folder (sorted), what a glob matches, and `-` for a list on stdin."""
-    for path in paths:
-        if path == "-":
-            yield from (line.rstrip("\n") for line in sys.stdin if line.strip())
-        elif Path(path).is_dir():
-            found = sorted(p for p in Path(path).rglob("*") if p.is_file() and not p.name.startswith("."))
-            yield from map(str, found)
-        elif Path(path).exists() or not any(c in path for c in "*?["):
-            yield path
-        else:
-            matched = (
-                sorted(str(p) for p in Path().glob(path)) if not Path(path).is_absolute() else _absolute(path)
-            )
-            if not matched:
-                raise BadInput(f"nothing matches {path}")
-            yield from matched
-
-
-def _absolute(pattern: str) -> list[str]:
-    root = Path(pattern).anchor
-    return sorted(str(p) for p in Path(root).glob(str(Path(pattern).relative_to(root))))
 
 
 def classify(
@@ -69,6 +46,9 @@ def classify(
     views: Annotated[
         int | None, typer.Option(help="Views per image; fewer is faster, 1 is the plain view.")
     ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="A second model, for methods that need one: reta-mini-l, NAME/TAG.")
+    ] = None,
     adapt: Annotated[
         bool, typer.Option(help="Learn from image to image, or answer each from the same state.")
     ] = True,
@@ -78,7 +58,9 @@ def classify(
     out: Annotated[Path | None, typer.Option(help="A .jsonl, .csv or .parquet file; resumes.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to report per image.")] = 1,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Exit 0 despite unreadable images.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the views.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the views: 0, or the one of --state.", show_default=False)
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines to standard output.")] = False,
 ) -> None:
@@ -95,33 +77,64 @@ def classify(
 
     if out is not None and out.suffix.lstrip(".") not in set(Out):
         raise BadInput(f"--out must end in .jsonl, .csv or .parquet, not {out.name!r}")
-    backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
-    task = reta.Task.build(backbone, classes, _templates(templates), prompts)
-    _note_unknown(task, backbone)
+    for file in (out, state if adapt else None):
+        if file is not None:
+            check_writable(file)
+    images, total = _images(paths)
     chosen = _method(method, preset, views)
-    stream = _stream(state, backbone, task, chosen, seed)
-    results = None if out is None else Results.open(out, stream)
-    done = results.done if results else set()
-    bad = 0
+    second = _second(method, chosen, reward, device)
+    backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
+    task = reta.Task.build(backbone, classes, _templates(templates), prompts, reward=second)
+    _note_unknown(task, backbone)
+    stream = _stream(state, backbone, task, chosen, seed, second)
+    results = None if out is None else Results.open(out, stream, (adapt, top))
+    rows = _rows(stream, images, total, results.done if results else set(), adapt, top)
+    count, bad = _answer(rows, stream, results, state if adapt else None, as_json)
+    if bad and not skip_bad:
+        raise RetaError(f"{bad} of {count} images could not be read (see above); --skip-bad accepts that")
+
+
+def _images(paths: list[str]) -> tuple[Iterable[str], int | None]:
+    """The images and how many there are; a list on standard input is read as it comes."""
+    if "-" not in paths:
+        found = list(dict.fromkeys(find_images(paths)))
+        if found:
+            return found, len(found)
+    else:
+        lines = find_images(paths)
+        for first in lines:
+            return chain([first], lines), None
+    raise MissingData("no images found: give files, folders, a glob, or - and a list on standard input")
+
+
+def _answer(
+    rows: Iterator[tuple[str, dict[str, Any]]], stream: Any, results: Any, state: Path | None, as_json: bool
+) -> tuple[int, int]:
+    """Print the answers and write them, whatever happens: how many images there were, how many bad ones."""
+    count = bad = 0
     try:
-        for path, row in _rows(stream, find_images(paths), done, adapt, top):
+        for path, row in rows:
+            count += 1
             bad += "error" in row
             if results:
-                results.add(path, row)
+                results.add(path, row, stream)
+                if len(results.rows) % SAVE_EVERY == 0:
+                    results.checkpoint()
             if not results or as_json or "error" in row:
                 _show({"path": path} | row, as_json)
-            if results and len(results.rows) % SAVE_EVERY == 0:
-                results.checkpoint(stream)
+    except KeyboardInterrupt:
+        if results:
+            print(f"stopped; the same command goes on where {results.path} ends", file=sys.stderr)
+        raise
     finally:
         if results:
             results.close(stream)
-        if state is not None and adapt:
+        if state is not None:
             stream.save(state)
     if results:
-        bad = results.bad
-        print(f"{len(results.done)} results in {out}{f', {bad} bad' if bad else ''}", file=sys.stderr)
-    if bad and not skip_bad:
-        raise RetaError(f"{bad} of the images could not be read (see above); --skip-bad accepts that")
+        count, bad = len(results.rows), results.bad
+        print(f"{count} results in {results.path}{f', {bad} bad' if bad else ''}", file=sys.stderr)
+    return count, bad
 
 
 def name_and_tag(model: str) -> tuple[str, str | None]:
@@ -142,7 +155,7 @@ def _templates(templates: str) -> str | list[str]:
         return [templates] if "{}" in templates else templates
     if not path.is_file():
         raise MissingData(f"no such file of templates: {path}")
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
 
 
 def _note_unknown(task: Any, model: Any) -> None:
@@ -150,10 +163,11 @@ def _note_unknown(task: Any, model: Any) -> None:
     foreign = [name for name, unknown in zip(task.names, task.unknown_tokens(), strict=True) if unknown]
     if foreign:
         shown = ", ".join(foreign[:5]) + (", ..." if len(foreign) > 5 else "")
-        note = (
-            f"note: {model.name} has never seen some words of the prompts of {len(foreign)} classes ({shown})"
+        print(
+            f"note: {model.name} has never seen some words of the prompts of {len(foreign)} of {len(task)} "
+            f"classes ({shown}); its answers for them mean little",
+            file=sys.stderr,
         )
-        print(note, file=sys.stderr)
 
 
 def _method(name: str, preset: str | None, views: int | None) -> Any:
@@ -164,41 +178,59 @@ def _method(name: str, preset: str | None, views: int | None) -> Any:
     return methods.create(name, preset, **({} if views is None else {"views": views}))
 
 
-def _stream(state: Path | None, model: Any, task: Any, method: Any, seed: int) -> Any:
+def _second(name: str, method: Any, reward: str | None, device: str) -> Any:
     import reta
 
-    if state is not None and state.exists():
-        return reta.Stream.load(state, model=model, method=method, task=task)
-    return reta.Stream(model, task, method, seed=seed)
+    if reward is not None:
+        return reta.load(*name_and_tag(reward), device=device)
+    if "reward" in method.needs:
+        raise BadInput(f"{name} needs a second model: --reward reta-mini-l, or an open_clip NAME/TAG")
+    return None
+
+
+def _stream(state: Path | None, model: Any, task: Any, method: Any, seed: int | None, reward: Any) -> Any:
+    import reta
+
+    if state is None or not state.exists():
+        return reta.Stream(model, task, method, seed=seed or 0, reward=reward)
+    stream = reta.Stream.load(state, model=model, method=method, task=task, reward=reward)
+    if seed not in (None, stream.seed):
+        raise BadInput(f"{state} was made with --seed {stream.seed}: use that one, or another --state")
+    return stream
 
 
 def _rows(
-    stream: Any, paths: Iterator[str], done: set[str], adapt: bool, top: int
+    stream: Any, images: Iterable[str], total: int | None, done: set[str], adapt: bool, top: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
+    """An answer per image not done yet; a path that comes twice is one image."""
     from reta.progress import bar
 
-    waiting = [p for p in paths if p not in done]
-    if not waiting and not done:
-        raise MissingData("no images found: give files, folders, a glob, or - and a list on standard input")
-    for path in bar(waiting, total=len(waiting), what="classifying"):
+    seen = set(done)
+    for path in bar(images, total=total, what="classifying"):
+        name = printable(path)
+        if name in seen:
+            continue
+        seen.add(name)
         try:
             answer = stream.adapt(path) if adapt else stream.classify(path)
         except BadImage as error:
-            yield path, {"error": str(error), "reason": error.reason}
+            yield name, {"error": str(error), "reason": error.reason}
             continue
         row: dict[str, Any] = {"name": answer.name, "prob": round(answer.prob, 6)}
         if top > 1:
-            row["top"] = [[name, round(p, 6)] for name, p in answer.top(top)]
+            row["top"] = [[label, round(p, 6)] for label, p in answer.top(top)]
         if "entropy" in answer.info:
             row["entropy"] = round(float(answer.info["entropy"]), 6)
-        yield path, row
+        yield name, row
 
 
 def _show(row: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(row, ensure_ascii=False), flush=True)
     elif "error" in row:
-        print(f"{row['path']!r}: {row['error']}", file=sys.stderr, flush=True)
+        said = "" if row["path"] in row["error"] else f"{row['path']!r}: "
+        print(f"{said}{row['error']}", file=sys.stderr, flush=True)
     else:
         ranked = row.get("top") or [[row["name"], row["prob"]]]
-        print(f"{row['path']}  " + "  ".join(f"{name} {p:.3f}" for name, p in ranked), flush=True)
+        path = row["path"] if row["path"].isprintable() else repr(row["path"])
+        print(f"{path}  " + "  ".join(f"{name} {p:.3f}" for name, p in ranked), flush=True)

@@ -128,8 +128,14 @@ def state_show(path: Annotated[Path, typer.Argument(help="A state file.")], as_j
     if as_json:
         print(json.dumps(header | {"tensors": tensors}))
         return
+    if "classes" not in header:
+        print(f"the state behind a results file: {header['rows']} rows, {header['seen']} images")
+        table(list(tensors.items()), ("tensor", "type and shape"))
+        return
     classes = header["classes"]
-    print(f"method   {header['method']}\nmodel    {header['model_name']} ({header['model']})")
+    print(
+        f"method   {header['method']}\nmodel    {header['model_name'].removesuffix('/None')} ({header['model']})"
+    )
     print(f"seen     {header['seen']} images")
     print(f"classes  {len(classes)}: {', '.join(classes[:8])}{', ...' if len(classes) > 8 else ''}")
     print("fields   " + ", ".join(f"{k}={v}" for k, v in header["fields"].items()))
