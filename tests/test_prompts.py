@@ -174,6 +174,7 @@ def test_a_kept_forward_pass_takes_its_part_of_the_memory(tiny_model, monkeypatc
         return encode(block, contexts)
 
     monkeypatch.setattr(prompts, "_encode", counted)
+    monkeypatch.setattr("reta.prompts.ROW", prompts.limit)
     contexts, wanted = elsewhere(prompts, 0, 6), cotangents(prompts, 1, 6)
     grads = prompts.vjp(contexts, wanted)
     assert tokens + max(sizes) <= prompts.limit

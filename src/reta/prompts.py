@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from reta import state
 from reta.backbone import Backbone, OpenClip
-from reta.backbone.layout import Block, blocks, place
+from reta.backbone.layout import ROW, Block, blocks, place
 from reta.errors import BadInput, BadState
 
 
@@ -118,7 +118,11 @@ class PromptedText:
                 return self.features(context), lambda cotangent: self.vjp(context, cotangent)
         with torch.inference_mode(False), torch.enable_grad():
             leaf = contexts.clone().requires_grad_()
-            out = torch.cat([self._encode(block, leaf) for block in self.blocks], dim=1)[:, self._order]
+            rows = [
+                torch.cat([self._encode(block, group) for block in self.blocks], dim=1)
+                for _, group in self._placed(leaf)
+            ]
+            out = torch.cat(rows)[:, self._order]
 
         def pull(cotangent: Tensor) -> Tensor:
             wanted, size = self._cotangent(context, cotangent)
@@ -160,8 +164,10 @@ class PromptedText:
         return len(contexts) * self._tokens() + beside <= self.limit - self._kept
 
     def _placed(self, contexts: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """As many contexts at once as one block leaves room for."""
-        size = max(1, (self.limit - self._kept) // self._largest)
+        """As many contexts at once as one block leaves room for; on a CPU, as stay in its caches."""
+        room = self.limit - self._kept
+        room = min(room, ROW) if contexts.device.type == "cpu" else room
+        size = max(1, room // self._largest)
         for first in range(0, len(contexts), size):
             yield slice(first, first + size), contexts[first : first + size]
 
