@@ -5,14 +5,18 @@
 Plain: every class as a row of 77 tokens and one autograd graph over all of them. Text tower of the size of
 ViT-B/16's (12 layers of width 512), random weights, fp32, one thread, processor time. `--full` adds 1000
 classes; there the plain graph does not fit in memory, so it is made and used 50 classes at a time, without
-recomputation.
+recomputation, and a process of its own (`--peak`) says how much memory eight images of RLCF take in all.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
+import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +111,7 @@ def compare(model: OpenClip, classes: int, repeats: int) -> list[dict[str, Any]]
     old, cut, packed = Plain(model, names, 50), Ours(model, names, "cut"), Ours(model, names, "packed")
     x, cotangent = packed.prompts.context, torch.randn(classes, model.dim)
     pull = packed.prompts.pullback(x)[1]
+    chunked = PromptedText(model, names, memory=0.02)
     ways: dict[str, dict[str, Callable[[], Tensor]]] = {
         "features": {
             "plain, 77 tokens": lambda: old.features(x),
@@ -118,14 +123,30 @@ def compare(model: OpenClip, classes: int, repeats: int) -> list[dict[str, Any]]
             "cut, vjp": lambda: cut.gradient(x, cotangent),
             "packed, vjp": lambda: packed.gradient(x, cotangent),
             "packed, pullback: first forward shared": lambda: pull(cotangent),
+            "packed, autograd, chunks run again": lambda: by_autograd(chunked, x, cotangent),
         },
     }
     rows = [row for what, calls in ways.items() for row in race(classes, what, calls, repeats)]
+    eight = x + 0.01 * torch.randn(8, *x.shape)
+    wanted = cotangent.expand(8, -1, -1)
+    if classes <= 100:
+        together = {
+            "one by one": lambda: torch.stack([packed.gradient(c, cotangent) for c in eight]),
+            "side by side": lambda: packed.gradient(eight, wanted),
+        }
+        rows += race(classes, "gradient, 8 images", together, repeats)
     start = x.clone().requires_grad_()
     whole = kept(model, lambda: plain(old.module, old.tokens[0], start)) * len(old.tokens)
     shared = kept(model, lambda: packed.prompts.features(start))
     plain_step = sum(row["seconds"] for row in rows if row["how"].startswith("plain"))
-    quick_step = rows[2]["seconds"] + rows[-1]["seconds"]
+    cost = {(row["what"], row["how"]): row["seconds"] for row in rows}
+    quick_step = sum(
+        cost[pair]
+        for pair in [
+            ("gradient", "packed, pullback: first forward shared"),
+            ("features", "packed: shared prefix"),
+        ]
+    )
     return [
         *rows,
         line(classes, "tuning step", "plain: gradient, features", plain_step, plain_step),
@@ -133,6 +154,23 @@ def compare(model: OpenClip, classes: int, repeats: int) -> list[dict[str, Any]]
         line(classes, "one graph", "plain, 77 tokens", whole, whole, "GiB"),
         line(classes, "one graph", "packed", shared, whole, "GiB"),
     ]
+
+
+def peak(classes: int = 1000, images: int = 8) -> float:
+    """GiB this process has taken at most after two steps of RLCF for several images at once."""
+    model, random = tower(), torch.Generator().manual_seed(0)
+    text = torch.randn(classes, 1, model.dim, generator=random)
+    task = reta.Task.from_features(text, names=open_clip.IMAGENET_CLASSNAMES[:classes], reward=None)
+    task = dataclasses.replace(task, model=model, reward=task)
+    views = normalize(torch.randn(images, 64, model.dim, generator=random), dim=-1)
+    reta.run(reta.methods.create("rlcf", steps=2), task, views, reward=views, device="cpu")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def by_autograd(prompts: PromptedText, context: Tensor, cotangent: Tensor) -> Tensor:
+    """The gradient as anyone's own loss would have it."""
+    leaf = context.clone().requires_grad_()
+    return torch.autograd.grad((prompts.features(leaf) * cotangent).sum(), leaf)[0]
 
 
 def race(
@@ -179,12 +217,19 @@ def main() -> None:
     )
     parser.add_argument("--full", action="store_true", help="also 1000 classes (some ten minutes)")
     parser.add_argument("--out", type=Path, help="write the rows there as JSON")
+    parser.add_argument("--peak", action="store_true", help="only the memory of a process, 1000 classes")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.peak:
+        print(peak())
+        return
     model = tower()
     rows = compare(model, 40, 3)
     if options.full:
         rows += compare(model, 1000, 1)
+        plain_graph = next(r["GiB"] for r in reversed(rows) if r["how"] == "plain, 77 tokens" and "GiB" in r)
+        own = subprocess.run([sys.executable, __file__, "--peak"], capture_output=True, text=True, check=True)
+        rows.append(line(1000, "process, peak", "rlcf, 8 images", float(own.stdout), plain_graph, "GiB"))
     if options.out:
         machine = {"torch": torch.__version__, "python": platform.python_version(), "threads": 1}
         body = {"what": "differentiable prompts", "reta": reta.__version__, **machine, "rows": rows}
