@@ -101,6 +101,32 @@ def test_folders_that_cannot_be_read(photos, tmp_path, monkeypatch):
         reta.data.open(photos)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="another user is played by a process of its own")
+@pytest.mark.parametrize("rights", [0o000, 0o444])
+def test_a_folder_without_rights_is_told(photos, rights):
+    above = [folder for folder in (photos, *photos.parents) if "pytest" in str(folder)]
+    before = [(folder, folder.stat().st_mode & 0o777) for folder in above]
+    for folder, mode in before:
+        folder.chmod(mode | 0o055)
+    (photos / "tea").chmod(rights)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            reta.data.open(photos / "tea")
+        except MissingData as error:
+            code = 0 if "cannot read" in str(error) and "check its rights" in str(error) else 2
+        finally:
+            os._exit(code)
+    status = os.waitpid(pid, 0)[1]
+    (photos / "tea").chmod(0o755)
+    for folder, mode in before:
+        folder.chmod(mode)
+    assert status == 0
+
+
 def test_an_image_that_cannot_be_read_has_a_reason(photos):
     data = reta.data.open(photos)
     (photos / "tea" / "c.png").unlink()

@@ -57,7 +57,12 @@ def open(
     base = None if root is None else Path(root)
     if n is not None and n < 1:
         raise BadInput(f"n is at least 1, not {n}")
-    data = _open(text, base, _names(names), split, layout, n, seed, allow_partial, streaming)
+    try:
+        data = _open(text, base, _names(names), split, layout, n, seed, allow_partial, streaming)
+    except PermissionError as error:
+        raise MissingData(
+            f"cannot read {error.filename or text}: {error.strerror}; check its rights"
+        ) from error
     if n is not None and n < len(data):
         data = data.take(range(n))
     if corruption is None:
