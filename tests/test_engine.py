@@ -91,6 +91,9 @@ def test_a_bad_feature_never_enters(world, poison):
     clean = reta.run(Memory(), task, torch.cat([views[:7], views[8:]]))
     assert out.valid.tolist() == [i != 7 for i in range(80)]
     assert torch.allclose(out.probs[7], torch.full((6,), 1 / 6))
+    assert out.predictions[7] == -1 and (out.predictions[out.valid] >= 0).all()
+    right = torch.where(out.valid, out.predictions, 0)  # a label of -1 marks what belongs to no class
+    assert reta.run(Memory(), task, views, torch.where(out.valid, right, -1)).accuracy == 100 * 79 / 80
     assert out.info["logits"][7].isnan().all()
     assert reta.engine.states.equal(out.state, clean.state)
 
@@ -180,6 +183,9 @@ def test_sweep_passes_over_bad_samples_as_a_run_does(world, name):
         single = reta.run(dataclasses.replace(method, views=2), task, views, order=order)
         assert int(single.valid.sum()) == 77
         assert torch.equal(row, single.predictions)
+        assert (row == -1).sum() == 3
+    first = reta.run(dataclasses.replace(method, views=2), task, views, labels)
+    assert float(swept.accuracy[0, 0]) == pytest.approx(first.accuracy)
 
 
 class Loose:

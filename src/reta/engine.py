@@ -41,14 +41,15 @@ class Run:
 
     @property
     def predictions(self) -> Int[Tensor, " samples"]:
-        return self.probs.argmax(-1)
+        """The most probable class of each sample, -1 where it was not usable."""
+        return torch.where(self.valid, self.probs.argmax(-1), -1)
 
     @property
     def accuracy(self) -> float:
-        """Share of right predictions, in percent; needs labels."""
+        """Share of right predictions, in percent; what was not usable counts as wrong. Needs labels."""
         if self.labels is None:
             raise BadInput("accuracy needs labels: reta.run(..., labels=...)")
-        return 100 * float((self.predictions == self.labels).double().mean())
+        return 100 * float(((self.predictions == self.labels) & self.valid).double().mean())
 
 
 @dataclass

@@ -23,7 +23,10 @@ from reta.task import Task
 
 @dataclasses.dataclass
 class Sweep:
-    """What every setting scored on every order: `accuracy[s, o]` in percent belongs to `settings[s]`."""
+    """What every setting scored on every order: `accuracy[s, o]` in percent belongs to `settings[s]`.
+
+    Samples that are not usable are predicted as -1 and count as wrong.
+    """
 
     settings: list[dict[str, Any]]
     predictions: Int[Tensor, "settings orders samples"]
@@ -96,7 +99,7 @@ def sweep(
         )
         for (s, o), row in zip(job, answer, strict=True):
             predictions[s, o] = row
-    right = predictions == labels[order]
+    right = (predictions == labels[order]) & (predictions >= 0)
     return Sweep(settings, predictions, 100 * right.double().mean(-1).float())
 
 
@@ -156,7 +159,7 @@ def _together(
             for column in place.to(block.device).mT:
                 label, new = vectorised(numbers, state, block[column])
                 state = new if whole else _kept(good[column], new, state)
-                answers.append(label if whole else label * good[column])
+                answers.append(label if whole else torch.where(good[column], label, -1))
     return torch.stack(answers, -1).cpu()
 
 
