@@ -108,6 +108,7 @@ def test_a_folder_without_rights_is_told(photos, rights):
     before = [(folder, folder.stat().st_mode & 0o777) for folder in above]
     for folder, mode in before:
         folder.chmod(mode | 0o055)
+    assert reta.data.open(photos / "tea").labels is None  # and everything is imported while it may be read
     (photos / "tea").chmod(rights)
     pid = os.fork()
     if pid == 0:
