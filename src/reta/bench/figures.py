@@ -95,7 +95,10 @@ def figures(results: Results) -> dict[str, dict[str, bytes]]:
     if layout in draw and results.records:
         found[name] = draw[layout](results)
     if layout == "pictures":
-        found |= {f"{name}-{data}": gallery(results, data) for data in results.manifest.shown["data"]}
+        found |= {
+            f"{name}-{data}".replace("/", "_"): gallery(results, data)
+            for data in results.manifest.shown["data"]
+        }
     if "ece" in results.manifest.settings["metrics"]:
         found[f"{name}-reliability"] = diagram(results)
     return {key: canvas.files() for key, canvas in found.items() if canvas is not None}

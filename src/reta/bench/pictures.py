@@ -24,8 +24,9 @@ def path_of(out: Path, plan: str, data: str) -> Path:
     return out / "pictures" / f"{plan}-{data.replace('/', '_')}.png"
 
 
-def make(out: Path, plan: str, cells: dict[Cell, jobs.Job], data: Any) -> Path | None:
-    """Draw the caches that all methods of a plan had at the end of the first order on a data set.
+def make(out: Path, plan: str, cells: dict[Cell, jobs.Job], name: str, data: Any) -> Path | None:
+    """Draw the caches that all methods of a plan had at the end of the first order on a data set that the plan
+    calls `name`.
 
     Shown are the classes whose caches differ most in how many images are right.
     """
@@ -33,7 +34,7 @@ def make(out: Path, plan: str, cells: dict[Cell, jobs.Job], data: Any) -> Path |
     ids: dict[str, str] = {}
     labels, rows = torch.empty(0), torch.empty(0)
     for cell, job in cells.items():
-        if cell.data == data.name and cell.order == 1:
+        if cell.data == name and cell.order == 1:
             again = _again(out, job)
             if again is not None:
                 found[cell.row], labels, rows = again
@@ -47,7 +48,7 @@ def make(out: Path, plan: str, cells: dict[Cell, jobs.Job], data: Any) -> Path |
     for i, tile in enumerate(tiles):
         picture = data.image(int(rows[tile.pop("place")]))
         sprite.paste(_square(picture), (i * SIDE, 0))
-    path = path_of(out, plan, data.name)
+    path = path_of(out, plan, name)
     with states.atomic(path) as temporary:
         sprite.save(temporary, "PNG")
     with states.atomic(path.with_suffix(".json")) as temporary:

@@ -76,7 +76,7 @@ def run_all(
     for one in ready:
         if one.plan.layout == "pictures" and not any(errors.get(job.id) for job in one.cells.values()):
             for data in one.plan.data:
-                pictures.make(out, one.plan.name, one.cells, one.stage.data(data))
+                pictures.make(out, one.plan.name, one.cells, data, one.stage.data(data))
     return [_summary(one, errors) for one in ready]
 
 
