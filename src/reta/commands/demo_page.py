@@ -15,7 +15,8 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .8rem; text-align: right; border-bottom: 1px solid #d5dfdd; }
 th:first-child, td:first-child { text-align: left; } .best { font-weight: 700; background: #e3f3ef; }
-img { max-width: 100%; } .pictures img { image-rendering: pixelated; width: 72px; margin: 2px; }
+.wide { overflow-x: auto; } img { max-width: 100%; }
+.pictures img { image-rendering: pixelated; width: 72px; margin: 2px; }
 h3 { margin-bottom: .2rem; } p { max-width: 46rem; } code { background: #eef3f2; padding: 0 .3em; }
 @media (prefers-color-scheme: dark) {
   body { background: #14201f; color: #dbe7e5; } th, td { border-color: #334744; }
@@ -60,9 +61,16 @@ def figure(out: Path, table: dict[str, dict[str, float]], names: list[str], curv
     plot.close(drawing)
 
 
-def page(out: Path, table: dict[str, dict[str, float]], names: list[str], settings: dict[str, Any]) -> None:
-    """Table, figure and a row of pictures of every set, in one file."""
+def page(
+    out: Path,
+    table: dict[str, dict[str, float]],
+    names: list[str],
+    settings: dict[str, Any],
+    summaries: dict[str, str],
+) -> None:
+    """Table, figure, what the methods are and a row of pictures of every set, in one file."""
     picture = base64.b64encode((out / "figure.png").read_bytes()).decode()
+    items = "".join(f"<li><b>{html.escape(m)}</b> {html.escape(s)}</li>" for m, s in summaries.items())
     body = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>reta demo</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>
 <h1>A small CLIP under shift</h1>
@@ -71,11 +79,22 @@ meets four other styles. Every method saw the same {settings["images"]} images p
 {settings["views"]} views and the same prompts, in the same order (seed {settings["seed"]}), without labels.
 It took {settings["seconds"]:.0f} seconds in all. A few hundred images are a demonstration, not a benchmark:
 differences of a point or two are noise.</p>
-{_table(table, names)}
+<p>{_reading(table)}</p>
+<div class="wide">{_table(table, names)}</div>
 <img src="data:image/png;base64,{picture}" alt="gain per set, and accuracy along the stream">
+<h2>What the methods are</h2><ul>{items}</ul>
 <h2>What the sets look like</h2>{"".join(_pictures(name) for name in names)}
 </body></html>"""
     (out / "report.html").write_text(body, encoding="utf-8")
+
+
+def _reading(table: dict[str, dict[str, float]]) -> str:
+    """The outcome in a sentence: who is best on average, and by how much over the frozen model."""
+    mean = {m: sum(row.values()) / len(row) for m, row in table.items()}
+    base = "ensemble" if "ensemble" in table else next(iter(table))
+    ranked = sorted((m for m in table if m != base), key=lambda m: -mean[m])
+    gains = ", ".join(f"{html.escape(m)} {mean[m] - mean[base]:+.1f}" for m in ranked)
+    return f"Average over the sets: {html.escape(base)} {mean[base]:.1f}; against it {gains or 'nothing'}."
 
 
 def _table(table: dict[str, dict[str, float]], names: list[str]) -> str:
