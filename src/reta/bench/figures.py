@@ -312,8 +312,11 @@ def _gallery(tiles: list[dict[str, Any]], rows: list[str], sprite: np.ndarray) -
         axes.text(-0.15, 0.5 - 1.35 * classes.index(name), name, ha="right", va="center")
     for k, row in enumerate(rows):
         axes.text(k * wide + slots * 0.56, 1.2, row, ha="center", weight="bold")
-    told = "green, solid: right   red, dashed: wrong   number: the score it is ranked by, lowest first"
-    axes.text(len(rows) * wide / 2 - 0.8, 0.75 - 1.35 * len(classes), told, ha="center", va="top", fontsize=8)
-    axes.set(xlim=(-1.6, len(rows) * wide), ylim=(-1.35 * len(classes) + 0.5, 1.5), aspect="equal")
+    told = "green, solid: right; red, dashed: wrong\nnumber: the score it is ranked by, lowest first"
+    below = axes.text(
+        len(rows) * wide / 2 - 0.8, 0.75 - 1.35 * len(classes), told, ha="center", va="top", fontsize=7
+    )
+    below.set_in_layout(False)
+    axes.set(xlim=(-1.6, len(rows) * wide), ylim=(-1.35 * len(classes) + 0.3, 1.5), aspect="equal")
     axes.axis("off")
     return canvas
