@@ -355,6 +355,7 @@ def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
+        process.stdout.close()
         now = stamps(tmp_path / "out")
         assert all(now.get(name) == stamp for name, stamp in seen.items())
         seen = now
