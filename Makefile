@@ -37,7 +37,7 @@ contract: install ## the parts import each other in one direction only
 
 docs: install    ## build the documentation into site/
 	$(BIN)/typer reta.cli utils docs --name reta --output docs/reference/cli.md > /dev/null
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet, warnings would not be counted
 
 check: lint types contract docs test ## all of the above
 
