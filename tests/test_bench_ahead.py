@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +24,9 @@ from tests.stores import tree
 
 ALONE = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 import torch
 torch.set_num_threads(1)
 from reta.bench import ahead, plan
@@ -37,7 +41,7 @@ if __name__ == "__main__":
 """
 
 
-def small(name: str = "table2", **more: object) -> plans.Plan:
+def small(name: str = "table2", **more: Any) -> plans.Plan:
     return plans.chosen(
         plans.embedded(plans.load(name)), limit=12, methods=["CLIP", "TDA", "DMN-ZS", "ReTA"], **more
     )
@@ -103,9 +107,9 @@ def _other(lock: Path, parent: int) -> int:
     return pid if pid not in (parent, os.getpid()) else 0
 
 
-def _wait_for(found: object, longest: float = 120.0) -> list[Path]:
+def _wait_for(found: Callable[[], Any], longest: float = 120.0) -> Any:
     end = time.monotonic() + longest
-    while not (value := found()):  # type: ignore[operator]
+    while not (value := found()):
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.02)
     return value
