@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -98,7 +99,7 @@ def check(owner: str, field: dataclasses.Field[Any], value: Any) -> None:
     elif kind is int:
         legal = isinstance(value, int) and not isinstance(value, bool)
     else:
-        legal = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        legal = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not legal:
         raise BadInput(f"{owner}.{field.name} must be of type {kind.__name__}, not {value!r}")
     if (low is not None and value < low) or (high is not None and value > high):
