@@ -17,6 +17,7 @@ from reta.device import pick
 from reta.engine import CHUNK, _unit_block, as_table, checked, track
 from reta.errors import BadInput, nearest
 from reta.methods.base import Method
+from reta.methods.ops import donated
 from reta.sample import Sample
 from reta.task import Task
 
@@ -148,7 +149,7 @@ def _together(
 
     vectorised = torch.func.vmap(step, in_dims=(0, 0, 0), randomness="error")
     answers = []
-    with torch.no_grad():
+    with torch.no_grad(), donated():
         for start in range(0, order.shape[1], CHUNK):
             index = order[which, start : start + CHUNK]
             distinct, place = index.unique(return_inverse=True)
