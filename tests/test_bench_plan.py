@@ -10,6 +10,7 @@ from reta import methods
 from reta.bench import plan as plans
 from reta.bench import published
 from reta.bench.prepare import jobs_of, method_of
+from reta.bench.stage import look
 from reta.data import catalog
 from reta.errors import BadInput, BadPlan
 
@@ -153,3 +154,10 @@ def test_views_are_capped_and_recorded() -> None:
     plan = dataclasses.replace(plans.embedded(plans.load("table1")), views=5)
     method, _ = method_of(plan, plan.rows[-1], "shapes")
     assert method.views == 5
+
+
+def test_the_same_views_are_the_same_store():
+    """A method that may cut closer, told not to, shares the views of all others."""
+    plan = plans.load("one-protocol")
+    made = [method_of(plan, row, "dtd")[0] for row in plan.rows]
+    assert {look(m) for m in made} == {("plain", -1.0), ("augmix", -1.0)}

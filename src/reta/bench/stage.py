@@ -24,6 +24,7 @@ from reta.bench.store import Store, features_root
 from reta.errors import BadPlan
 from reta.task import Task
 from reta.textcache import cached_texts
+from reta.views import AREA
 
 
 @dataclass(frozen=True)
@@ -220,8 +221,8 @@ def look(method: Any) -> tuple[str, float]:
     >>> look(create("dmn")), look(create("zeroshot"))
     (('augmix', 0.5), ('plain', -1.0))
     """
-    recipe = getattr(method, "recipe", "augmix")
-    return recipe, -1.0 if recipe == "plain" else getattr(method, "crop_area", -1.0)
+    recipe, area = getattr(method, "recipe", "augmix"), getattr(method, "crop_area", AREA[0])
+    return recipe, -1.0 if recipe == "plain" or area == AREA[0] else area
 
 
 @lru_cache(maxsize=4)
