@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,31 +32,44 @@ from reta.methods import create, dmn, ops, presets
 
 ROOT = Path(__file__).parents[1]
 KINDS = ("photo", "art_painting", "cartoon", "sketch")
-PROMPTED = {"tpt": "fixed", "difftpt": "no generated views"}
+PROMPTED = {"coop": "a photo of a", "tpt": "fixed", "difftpt": "no generated views"}
 JUDGED = {"rlcf": "its own judge", "reta-reward": "its own judge"}
 SHOWN = ("paper", "fixed")
-PARTS = {
+OFF = {
     "neither CER nor DDC": {"cer": False, "ddc": False},
     "CER alone": {"ddc": False},
     "DDC alone": {"cer": False},
 }
 
 
-def methods() -> Iterator[tuple[str, str, Any]]:
-    """Name, preset and method of every row of the first table; what needs labels or new encodings is not there."""
+Contenders = Iterator[tuple[str, str, Any]]
+
+
+def on_features() -> Contenders:
+    """Name, preset and method of every row, for all that work on features alone."""
     yield from peers.contenders()
     yield "dmn", "oracle weight", create("dmn", oracle_weight_search=True)
+
+
+def through_encoders() -> Contenders:
+    """What moves the prompt or asks a second model, but neither needs labels nor encodes again.
+
+    CoOp with words in place of a learned context is where the learned prompts start from.
+    """
     yield from ((name, label, create(name)) for name, label in (PROMPTED | JUDGED).items())
 
 
-def parts() -> Iterator[tuple[str, str, Any]]:
+def reta_in_parts() -> Contenders:
     """ReTA with every further preset, and with its two components switched off."""
     for preset in presets("reta"):
         if preset not in SHOWN:
             yield "reta", preset, create("reta", preset)
     for preset in SHOWN:
-        for label, off in PARTS.items():
+        for label, off in OFF.items():
             yield "reta", f"{preset}, {label}", create("reta", preset, **off)
+
+
+PARTS = {"features": on_features, "encoders": through_encoders, "reta": reta_in_parts}
 
 
 def domains(folder: Path) -> list[Path]:
@@ -85,12 +99,10 @@ def opened(folder: Path, views: int, root: Path | None, precision: str) -> Itera
         yield peers.Features(domain.name, "reta-photo", task, torch.tensor(data.labels), seen)
 
 
-def rows(
-    data: peers.Features, part: str, contenders: Iterator[tuple[str, str, Any]]
-) -> Iterator[dict[str, Any]]:
+def rows(data: peers.Features, part: str) -> Iterator[dict[str, Any]]:
     """One result per method and order."""
     task = dataclasses.replace(data.task, reward=data.task)
-    for name, preset, method in contenders:
+    for name, preset, method in PARTS[part]():
         views = data.views(method)
         for seed in range(1 if method.episodic else peers.ORDERS):
             order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
@@ -113,12 +125,18 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="of the image tower: auto, fp32, bf16, fp16")
     parser.add_argument("--root", type=Path, metavar="DIR", help="where encoded views are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "photo" / "pacs.json")
+    parser.add_argument(
+        "--part", choices=PARTS, action="append", help="only these rows; others stay as they are"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = []
+    chosen, results = options.part or list(PARTS), []
+    if options.out.is_file():
+        old = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
+        results = [row for row in old if row["part"] not in chosen]
     for data in opened(options.images, options.views, options.root, options.precision):
-        for part, contenders in (("methods", methods()), ("reta", parts())):
-            for row in rows(data, part, contenders):
+        for part in chosen:
+            for row in rows(data, part):
                 results.append(row)
                 place = f"{row['dataset']:14} {row['order']} {row['method']:13} {row['preset']:26}"
                 print(f"{place} {row['accuracy']:6.2f} {row['ece']:6.2f}", flush=True)

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, CARD = ROOT / "docs" / "photo.md", ROOT / "src" / "reta" / "weights" / "PHOTO_CARD.md"
 CHART = ROOT / "docs" / "assets" / "photo.png"
 LINKS = {key: name.replace("](", "](methods/") for key, name in peers_table.NAMES.items()} | {
+    "coop": "zero-shot",
     "tpt": "[TPT](methods/tpt.md)",
     "difftpt": "[DiffTPT](methods/difftpt.md)",
     "rlcf": "[RLCF](methods/rlcf.md)",
@@ -100,8 +101,9 @@ def main() -> None:
         for n in ("heads", "pacs")
     }
     rows = results["pacs"]["rows"]
-    table = [row for row in rows if row["part"] == "methods"]
-    parts = [row for row in rows if row["method"] in ("ensemble", "reta")]
+    table = [row for part in ("features", "encoders") for row in rows if row["part"] == part]
+    parts = [row for row in table if row["method"] in ("ensemble", "reta")]
+    parts += [row for row in rows if row["part"] == "reta"]
     measured = heads(results["heads"]["measured"])
     fill(CARD, {"heads": measured, "calibration": calibration(rows)})
     tables = {"heads": measured, "pacs": adapted(table), "parts": adapted(parts)}
