@@ -213,6 +213,36 @@ def test_a_class_that_only_follows_the_protocol_runs(world):
         reta.sweep(Loose(), task, views, labels, grid={"pull": [0.1]})
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Differentiating(Memory):
+    """A plug-in that takes a gradient inside its step."""
+
+    def step(self, task, state, sample):
+        with torch.enable_grad():
+            shift = torch.zeros_like(task.text).requires_grad_()
+            p = (task.scale * sample.views @ (task.text + shift).mT).softmax(-1).mean(0)
+            (g,) = torch.autograd.grad(-(p * p.log()).sum(), shift)
+        logits = task.scale * (task.text - 0.01 * g.sign()) @ sample.views[0]
+        return reta.Output(logits.softmax(-1), {}), state
+
+
+def test_a_plug_in_may_differentiate_inside_its_step(world):
+    task, views, _ = world
+    assert bool(reta.run(Differentiating(), task, views, device="cpu").probs.isfinite().all())
+
+
+@pytest.mark.parametrize("name", [n for n in reta.methods.names() if not reta.methods.find(n).needs])
+def test_what_a_run_gives_back_can_be_used_with_gradients(world, name, monkeypatch):
+    task, views, _ = world
+    method = reta.methods.create(name)
+    out = reta.run(method, task, views, device="cpu")
+    given = [out.probs, *out.info.values(), *out.state.values()]
+    assert not any(tensor.is_inference() for tensor in given)
+    monkeypatch.setattr(reta.engine, "quiet", lambda method, where: torch.no_grad())
+    plain = reta.run(method, task, views, device="cpu")
+    assert torch.equal(plain.probs, out.probs) and reta.engine.states.equal(plain.state, out.state)
+
+
 def test_sweep_refuses_unknown_fields(world):
     task, views, labels = world
     with pytest.raises(reta.BadInput, match="79 labels for 80 samples"):
