@@ -14,7 +14,7 @@ PAPER = dict(
     M=3, n=64, gamma=2.0, size=3, alpha=6.0, beta=5.0, q=0.1, lr=5e-4, eps=1e-3, wd=0.1, steps=1,
     binning="ascending", edges="floor_mk", projection="svd", source="all", refresh="initial", vote_text="unit",
     evidence="view0", cer=True, score="log", ratio=1.0, stability=True, consistency=True,
-    ddc=True, loss_gate="w1", residuals="own", persist=False, l_ent=1.0, l_surr=0.3, l_align=0.02,
+    ddc=True, loss_gate="w1", adam_state="exact", residuals="own", persist=False, l_ent=1.0, l_surr=0.3, l_align=0.02,
     ent_views="topq", surr_views="confident", surr_q=0.1, center="last", cov="full", divisor="M",
     align_text="last", symmetric=True, align_classes="cached", tau=0.01,
     global_gate="entropy_and_w1", gate_entropy="before", cutoff=0.1, normaliser="ln_C", prior=0.0, normalise=True,
@@ -82,6 +82,25 @@ def projector(members, n, kind, source):
     _, S, Vt = torch.linalg.svd(rows, full_matrices=False)
     kept = Vt[: min(n, int((S > 1e-7 * S[0]).sum()))]
     return kept.T @ kept
+
+
+class HalfAdamW:
+    """AdamW as torch has it, but the second moment is kept in fp16 between its uses."""
+
+    def __init__(self, r, lr, eps, weight_decay):
+        self.r, self.lr, self.eps, self.wd = r, lr, eps, weight_decay
+        self.m, self.v, self.t = torch.zeros_like(r), torch.zeros_like(r).half(), 0
+
+    def zero_grad(self):
+        self.r.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        g, self.t = self.r.grad, self.t + 1
+        self.m = 0.9 * self.m + 0.1 * g
+        self.v = (0.999 * self.v.double() + 0.001 * g * g).half()
+        root = (self.v.double() / (1 - 0.999**self.t)).sqrt()
+        self.r.mul_(1 - self.lr * self.wd).sub_(self.lr * (self.m / (1 - 0.9**self.t)) / (root + self.eps))
 
 
 class Reference:
@@ -234,6 +253,8 @@ class Reference:
         start = self.R[0] if o["residuals"] == "shared" else self.R
         r = start.clone().expand_as(shape).contiguous().requires_grad_()
         adam = torch.optim.AdamW([r], lr=o["lr"], eps=o["eps"], weight_decay=o["wd"])
+        if o["adam_state"] == "fp16":
+            adam = HalfAdamW(r, o["lr"], o["eps"], o["wd"])
         first = None
         for _ in range(o["steps"]):
             with torch.enable_grad():

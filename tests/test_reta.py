@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -20,21 +21,29 @@ NAMES = {
     "l_surr": "lambda_surr", "l_align": "lambda_align", "center": "surr_center", "divisor": "cov_divisor",
     "symmetric": "align_symmetric", "tau": "align_tau", "normalise": "normalise_global",
 }  # fmt: skip
-SETS = (
-    *(
-        "caltech101",
-        "dtd",
-        "cars",
-        "eurosat",
-        "aircraft",
-        "flowers102",
-        "pets",
-        "ucf101",
-        "food101",
-        "sun397",
-    ),
-    *("imagenet", "imagenet-a", "imagenet-v2", "imagenet-r", "imagenet-sketch"),
-)
+# alpha, beta, share of p_cls (lam), ratio, learning rate, lambda_align and lambda_surr of every released set.
+CONSTANTS = {
+    "imagenet": (6, 5, 0.5, 1, 6e-4, 0.5, 0.05),
+    "imagenet-a": (6, 5, 0.8, 1, 1.5e-4, 1.0, 0.02),
+    "imagenet-v2": (3, 8, 0.3, 1, 5e-4, 0.5, 0.02),
+    "imagenet-r": (0.5, 8, 0.2, 1, 6e-4, 0.0, 0.02),
+    "imagenet-sketch": (5, 7.45, 0.2, 1, 8e-4, 0.2, 0.02),
+    "caltech101": (15, 5, 0.3, 1, 3e-4, 0.3, 0.01),
+    "dtd": (8.6, 3, 0.25, 2, 4e-4, 0.2, 0.02),
+    "cars": (4, 7, 0.5, 1, 1.5e-4, 1.5, 0.02),
+    "eurosat": (3, 8, 0.99, 0.1, 2.5e-5, 0.1, 0.03),
+    "aircraft": (7, 2, 0.5, 1, 3e-4, 0.6, 0.04),
+    "flowers102": (8, 5, 0.7, 1.5, 2e-4, 0.3, 0.06),
+    "pets": (4, 7, 0.99, 0.5, 6e-4, 0.3, 0.02),
+    "ucf101": (9, 8, 0.22, 0.1, 4e-4, 0.3, 0.02),
+    "food101": (3, 1, 0.5, 1, 6e-4, 0.4, 0.02),
+    "sun397": (6, 3, 0.5, 1, 1.5e-4, 0.5, 0.03),
+}
+
+
+def fields(options):
+    """The transcription's options by the names of the library's fields."""
+    return {NAMES.get(key, key): value for key, value in options.items()}
 
 
 def world(classes, dim, prompts, views, n, seed=0, noise=1.2):
@@ -57,7 +66,7 @@ def compare(options, classes=7, dim=12, prompts=6, views=12, n=16, seed=0, scale
     rows = drawn if rows is None else rows(text, drawn)
     reference = Reference(text, scale, options)
     task = reta.Task.from_features(text, scale=scale)
-    method = methods.create("reta", **{NAMES.get(k, k): v for k, v in options.items()})
+    method = methods.create("reta", **fields(options))
     state, taken = method.init(task), Counter()
     assert torch.allclose(state["text"], reference.G, atol=1e-9)
     for i, row in enumerate(rows):
@@ -124,7 +133,8 @@ SWITCHES = {
     "global_gate": ["entropy", "entropy_and_w1"], "gate_entropy": ["before", "after"], "cutoff": [0.3],
     "normaliser": ["ln_C", "log2_C", "log2_M", "none"], "prior": [0.0, 1.0, 5.0], "normalise": [True, False],
     "cache_logits": [False], "gauss_logits": [False], "eta": [0.0, 3.0], "gauss_cache": [True, False],
-    "gauss_views": ["topq", "single"], "n": [3], "refresh": ["on_change", "initial"], "alpha": [0.0], "q": [0.4],
+    "gauss_views": ["topq", "single"], "adam_state": ["fp16"],
+    "n": [3], "refresh": ["on_change", "initial"], "alpha": [0.0], "q": [0.4],
 }  # fmt: skip
 CASES = [(k, v) for k, values in SWITCHES.items() for v in values]
 
@@ -163,10 +173,10 @@ def test_ties_are_broken_alike(version):
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from([PAPER, RELEASED]),
-    st.integers(2, 12),
+    st.integers(1, 12),
     st.integers(4, 20),
     st.integers(1, 12),
-    st.integers(1, 4),
+    st.integers(1, 5),
     st.integers(0, 10_000),
 )
 def test_agrees_on_random_tasks(version, classes, dim, views, members, seed):
@@ -183,24 +193,39 @@ def test_agrees_under_random_switches(data):
     compare(version | {"lr": 1e-2} | chosen, n=8, seed=data.draw(st.integers(0, 1000)))
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_released_presets_hold_the_published_constants(name):
+def test_paper_and_fixed_are_the_transcription_s_versions_by_data_alone():
+    seen = {"views": 64, "recipe": "augmix"}
+    literal = {"loss_gate": "algorithm1", "persist": True, "tau": 1.0, "align_classes": "all"}
+    fixed = {"normaliser": "ln_C", "lr": 2e-4, "l_surr": 0.02, "l_align": 0.3, "eta": 1.0}
+    for preset, options in (
+        (None, PAPER),
+        ("paper", PAPER),
+        ("paper_literal", PAPER | literal),
+        ("fixed", RELEASED | fixed),
+    ):
+        assert dataclasses.asdict(methods.create("reta", preset)) == fields(options) | seen, preset
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_released_presets_are_the_released_forms_with_the_published_constants(name):
+    alpha, beta, share, ratio, lr, align, surr = CONSTANTS[name]
     method = methods.create("reta", f"released/{name}")
-    assert method.members == 3
-    assert method.slots == 3
-    assert method.rank == 64
-    assert method.steps == 1
-    assert (method.evidence == "topq_mean") == (name == "imagenet-a")
-    assert method.recipe == ("crops" if name.startswith("imagenet") else "augmix")
+    assert method.cls_weight == pytest.approx(share, abs=1e-12)
+    own = {"alpha": alpha, "beta": beta, "ratio": ratio, "lr": lr, "l_align": align, "l_surr": surr}
+    own |= {"eta": method.eta, "align_text": "last" if ratio >= 0.5 else "mean"}
+    if name == "imagenet-a":
+        own |= {"evidence": "topq_mean", "gauss_views": "single"}
+    seen = {"views": 64, "recipe": "crops" if name.startswith("imagenet") else "augmix"}
+    assert dataclasses.asdict(method) == fields(RELEASED | own) | seen
 
 
-def test_some_published_constants_by_hand():
-    dtd = methods.create("reta", "released/dtd")
-    assert (dtd.alpha, dtd.beta, dtd.ratio, dtd.lr) == (8.6, 3, 2, 4e-4)
-    assert (dtd.lambda_align, dtd.lambda_surr) == (0.2, 0.02)
-    assert dtd.cls_weight == pytest.approx(0.25)
-    aircraft = methods.create("reta", "released/aircraft")
-    assert (aircraft.alpha, aircraft.beta, aircraft.lambda_align, aircraft.lambda_surr) == (7, 2, 0.6, 0.04)
+def test_there_is_a_preset_for_every_set_and_no_other():
+    assert set(methods.presets("reta")) == {
+        "paper",
+        "paper_literal",
+        "fixed",
+        *(f"released/{s}" for s in CONSTANTS),
+    }
 
 
 def test_too_few_prompts_are_refused():
@@ -210,34 +235,36 @@ def test_too_few_prompts_are_refused():
     assert methods.create("reta", members=2).init(task)["text"].shape == (2, 4, 8)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("members", 0),
-        ("gamma", 0.5),
-        ("slots", 0),
-        ("lr", -1.0),
-        ("binning", "sorted"),
-        ("eta", -0.1),
-        ("share", 1.5),
-    ],
-)
-def test_values_out_of_range_are_refused(field, value):
-    with pytest.raises(reta.BadInput, match=field):
-        methods.create("reta", **{field: value})
+FIELDS = {f.name: f for f in dataclasses.fields(methods.find("reta"))}
 
 
-def test_a_sweep_over_numbers_equals_single_runs():
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_field_says_what_it_means_and_refuses_what_is_not_legal(name):
+    field = FIELDS[name]
+    low, high, choices = (field.metadata[k] for k in ("low", "high", "choices"))
+    assert field.metadata["doc"]
+    assert isinstance(field.default, bool) or choices or low is not None
+    wrong = ["no such choice", None]
+    wrong += [] if low is None else [low - 1, float("nan"), float("inf")]
+    wrong += [] if high is None else [high + 0.5]
+    for value in wrong:
+        with pytest.raises(reta.BadInput, match=f"ReTA.{name} must be"):
+            methods.create("reta", **{name: value})
+
+
+@pytest.mark.parametrize("preset", ["paper", "paper_literal", "fixed", "released/imagenet-a"])
+def test_a_sweep_over_numbers_equals_single_runs(preset):
     text, views = world(6, 12, 6, 9, 25)
     task = reta.Task.from_features([t.float() for t in text], scale=12.0)
     labels = torch.zeros(25, dtype=torch.long)
     grid = {"gamma": [1.0, 3.0], "eta": [0.2, 1.0], "lr": [1e-3, 2e-2]}
-    base = methods.create("reta", views=9)
+    base = methods.create("reta", preset, views=9)
     swept = reta.sweep(base, task, views.float(), labels, grid=grid, orders=2)
     orders = reta.grid.stream_orders(2, 25)
     for s, setting in enumerate(swept.settings):
         for o, order in enumerate(orders):
-            single = reta.run(methods.create("reta", views=9, **setting), task, views.float(), order=order)
+            alone = dataclasses.replace(base, **setting)
+            single = reta.run(alone, task, views.float(), order=order)
             assert torch.equal(swept.predictions[s, o], single.predictions), setting
 
 
