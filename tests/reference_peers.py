@@ -113,7 +113,7 @@ class Zero:
         if len(ties) > 1:
             winner = self.break_tie([rows[i] for i in order[count:]], rows[order[0]], ties)
             votes[winner] = max(votes) + 1
-        return {"probs": [n / sum(votes) for n in votes], "label": winner, "tied": len(ties) > 1}
+        return {"probs": [n / sum(votes) for n in votes], "winner": winner, "tied": len(ties) > 1}
 
     def break_tie(self, rest: list[list[float]], most_confident: list[float], ties: list[int]) -> int:
         for row in rest:
@@ -267,7 +267,10 @@ class DPE:
         pairs = keys @ text[there].T / o["tau"]
         loss = loss + o["align"] * torch.nn.functional.cross_entropy(pairs, torch.arange(len(there)))
         loss.backward()
-        optimiser.step()
+        if o["adam_state"] == "exact":
+            optimiser.step()
+        else:
+            self.step_fp16([text_shift, image_shift])
         with torch.no_grad():
             text, keys = moved()
             answer = logits(views[0] if o["answer"] == "plain" else look.x, text, keys).tolist()
@@ -277,3 +280,11 @@ class DPE:
                 n = self.count = self.count + 1
                 self.text = self.text * n / (n + 1) + text / (n + 1)
         return {"probs": p, "entropy": look.h, "label": look.label, "cached": cached, "updated": sure}
+
+    @torch.no_grad()
+    def step_fp16(self, shifts: list[torch.nn.Parameter]) -> None:
+        """AdamW's first step where the second moment is stored in fp16, number by number."""
+        for shift in shifts:
+            for place, g in zip(shift.view(-1).split(1), shift.grad.flatten().tolist(), strict=True):
+                second = float(torch.tensor(0.001 * g * g, dtype=torch.float64).half())
+                place -= self.o["lr"] * g / (math.sqrt(second / 0.001) + self.o["eps"])
