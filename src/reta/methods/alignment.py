@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -32,25 +34,44 @@ def align_grad(
     parts = blocks(len(rows), min(len(rows), WIDTH), text.device)
     keep = len(rows) ** 2 <= KEPT
     made = [similarities(images, words, part, mask) for part in parts] if keep else []
-    totals = [
-        (made[i] if keep else similarities(images, words, part, mask)).logsumexp(1)
-        for i, part in enumerate(parts if len(parts) > 1 else [])
-    ]
-    total = torch.stack(totals).logsumexp(0)[:, None] if totals else None
-    pulls = []
-    for i, part in enumerate(parts):
-        block = made[i] if keep else similarities(images, words, part, mask)
-        error = block.softmax(1) if total is None else (block - total).exp()
+
+    def block(i: int) -> Tensor:
+        return made[i] if keep else similarities(images, words, parts[i], mask)
+
+    total = None
+    if len(parts) > 1:
+        table = images.new_empty(len(parts), len(rows))
+        each = [slice(i, i + 1) for i in range(len(parts))]
+        total = stacked(table, each, lambda i: block(i).logsumexp(1)[None], mask is None)
+        total = total.logsumexp(0)[:, None]
+
+    def pull(i: int) -> Tensor:
+        near = block(i)
+        error = near.softmax(1) if total is None else (near - total).exp()
         if symmetric:
-            error = error + block.mT.softmax(1).mT  # down the columns a GPU takes twenty times as long
+            error = error + near.mT.softmax(1).mT  # down the columns a GPU takes twenty times as long
         if mask is not None:
-            error = error * (mask[:, None] & mask[part])
-        pulls.append(error.mT @ images)
-    pull = pulls[0] if len(pulls) == 1 else torch.cat(pulls)
-    grad = torch.sub(pull, images, alpha=2 if symmetric else 1) / (tau * held.sum().clamp_min(1))
+            error = error * (mask[:, None] & mask[parts[i]])
+        return error.mT @ images
+
+    pulls = stacked(torch.empty_like(images), parts, pull, mask is None)
+    grad = torch.sub(pulls, images, alpha=2 if symmetric else 1) / (tau * held.sum().clamp_min(1))
     if mask is not None:
         grad = grad * mask[:, None]
     return grad if every else torch.zeros_like(text).index_copy(0, rows, grad)
+
+
+def stacked(table: Tensor, parts: Sequence[slice], make: Callable[[int], Tensor], inside: bool) -> Tensor:
+    """`make(i)` for every part, below one another: written into `table` if it may be.
+
+    Small results that stay between large ones that go would leave the heap full of holes, gigabytes of them.
+    `vmap` and tracing know no writing in place: there they are put together at the end.
+    """
+    if len(parts) == 1 or not inside:
+        return torch.cat([make(i) for i in range(len(parts))])
+    for i, part in enumerate(parts):
+        table[part] = make(i)
+    return table
 
 
 def similarities(images: Tensor, words: Tensor, part: slice, mask: Tensor | None) -> Tensor:
