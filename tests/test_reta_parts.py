@@ -187,6 +187,19 @@ def test_without_committee_and_calibration_it_is_a_prototype_cache():
         assert torch.allclose(probs[i].double(), logits.softmax(-1), atol=1e-5), (i, state)
 
 
+@pytest.mark.parametrize("source", ["all", "last"])
+@pytest.mark.parametrize("projection", ["svd", "pca", "lda", "none"])
+@pytest.mark.parametrize(("classes", "members"), [(1, 1), (1, 3), (2, 1), (3, 2)])
+def test_texts_that_span_next_to_nothing_are_answered(classes, members, projection, source):
+    """One class, one member, and classes of one text: there may be no axis to project to."""
+    g = torch.Generator().manual_seed(0)
+    views = torch.randn(4, 3, 8, generator=g)
+    method = methods.create("reta", members=members, projection=projection, proj_source=source)
+    for prompts in (torch.randn(classes, 3, 8, generator=g), torch.ones(classes, 3, 8)):
+        probs = reta.run(method, reta.Task.from_features(prompts, scale=20.0), views).probs
+        assert torch.allclose(probs.sum(-1), torch.ones(4), atol=1e-5)
+
+
 def test_one_member_is_no_committee():
     probs, state = follow("paper", members=1)
     alone, end = follow("paper", members=1, cer=False)

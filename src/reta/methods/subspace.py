@@ -126,12 +126,13 @@ def discriminants(text: Float[Tensor, "members classes dim"], rank: int) -> Floa
     """Orthonormal axes spanning the leading linear discriminants.
 
     With fewer members than dimensions the scatter within classes is singular, so a little of the total
-    scatter is added to it on the diagonal.
+    scatter is added to it on the diagonal. Texts that do not scatter at all (one class) span no axis.
     """
     mean = text.mean(0)
     inner = _scatter((text - mean).flatten(0, 1))
     outer = len(text) * _scatter(mean - mean.mean(0))
     ridge = RIDGE * (inner + outer).diagonal().mean()
+    ridge = torch.where(ridge > 0, ridge, 1.0)
     eye = torch.eye(text.shape[-1], dtype=text.dtype, device=text.device)
     factor = torch.linalg.cholesky(inner + ridge * eye)
     half = torch.linalg.solve_triangular(factor, outer, upper=False)
