@@ -532,6 +532,16 @@ def test_every_field_says_what_it_means_and_refuses_what_is_not_legal(name):
                 create(name, **{field.name: value})
 
 
+@pytest.mark.parametrize("name", PEERS)
+def test_the_ends_of_every_range_are_answered(name):
+    case = world(22, 4, 12, 12, 12, 20.0, exact=False)
+    for field in dataclasses.fields(find(name)):
+        for value in (field.metadata["low"], field.metadata["high"]):
+            if value is not None:
+                outputs, _ = follow(create(name, **{field.name: value}), case.task, case.stream)
+                assert all(float(o.probs.sum()) == pytest.approx(1, abs=1e-9) for o in outputs), field.name
+
+
 def test_zero_counts_and_the_release_does_not():
     """A view nearly on the fence still has one whole vote when votes are counted, but not in the release."""
     task = Task.from_features(torch.eye(2, dtype=torch.float64).unsqueeze(1))
