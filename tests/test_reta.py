@@ -252,6 +252,28 @@ def test_every_field_says_what_it_means_and_refuses_what_is_not_legal(name):
             methods.create("reta", **{name: value})
 
 
+@pytest.mark.parametrize("preset", ["paper", "fixed"])
+@pytest.mark.parametrize("name", [n for n, f in FIELDS.items() if f.metadata["low"] is not None])
+def test_the_ends_of_every_range_are_answered(name, preset):
+    text, views = world(4, 8, 6, 9, 6)
+    task = reta.Task.from_features([t.float() for t in text], scale=12.0)
+    for value in (FIELDS[name].metadata["low"], FIELDS[name].metadata["high"]):
+        if value is not None:
+            out = reta.run(methods.create("reta", preset, **{name: value}), task, views.float())
+            assert torch.allclose(out.probs.sum(-1), torch.ones(6), atol=1e-5), value
+            assert all(t.isfinite().all() for k, t in out.state.items() if k != "scores"), value
+
+
+def test_members_no_loss_pulls_on_stay_where_they_are():
+    """Their gradient is exactly zero, and zero over zero is no number: epsilon may be small, not zero."""
+    text, views = world(4, 8, 6, 9, 6)
+    task = reta.Task.from_features([t.float() for t in text], scale=12.0)
+    method = methods.create("reta", lambda_surr=0.0, eps=FIELDS["eps"].metadata["low"])
+    out = reta.run(method, task, views.float())
+    assert out.info["updated"].any() and out.probs.isfinite().all()
+    assert torch.allclose(out.state["text"][:-1], method.init(task)["text"][:-1], atol=1e-6)
+
+
 @pytest.mark.parametrize("preset", ["paper", "paper_literal", "fixed", "released/imagenet-a"])
 def test_a_sweep_over_numbers_equals_single_runs(preset):
     text, views = world(6, 12, 6, 9, 25)

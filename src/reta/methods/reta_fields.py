@@ -71,7 +71,7 @@ class Fields(Base):
     )
     steps: int = param(1, "AdamW steps for each image; 0: calibration without training", low=0)
     lr: float = param(5e-4, "learning rate", low=0)
-    eps: float = param(1e-3, "epsilon of AdamW", low=0)
+    eps: float = param(1e-3, "epsilon of AdamW", low=1e-12)
     weight_decay: float = param(0.1, "weight decay of AdamW (nothing at r = 0)", low=0)
     adam_state: str = param(
         "exact", "AdamW's second moment: exact, or rounded to fp16 as released", choices=("exact", "fp16")
