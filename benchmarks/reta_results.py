@@ -41,25 +41,20 @@ ROWS = {
     "fixed, CER alone": ("reta", "fixed", {"ddc": False}),
     "fixed, DDC alone": ("reta", "fixed", {"cer": False}),
 }
+SAME_VIEWS = {"recipe": "augmix"}
 
 
 def rows(data: peers.Features) -> list[dict[str, Any]]:
     """One result per row and order."""
     results = []
     for label, (name, preset, changes) in ROWS.items():
-        method = create(name, preset, **changes)
-        if name == "reta":
-            method = create(name, preset, **(changes | {"recipe": "augmix"}))
+        fields = changes | SAME_VIEWS if name == "reta" else changes
+        method = create(name, preset, **fields)
         for seed in range(peers.ORDERS):
             order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(seed))
             probs, _, cost = peers.follow(method, data, order)
-            head = {
-                "dataset": data.dataset,
-                "model": data.model,
-                "order": seed,
-                "method": label,
-                "preset": "fixed",
-            }
+            head = {"dataset": data.dataset, "model": data.model, "order": seed, "images": len(data.labels)}
+            head |= {"label": label, "method": name, "preset": preset, "fields": fields}
             results.append(head | peers.measure(probs, data.labels[order]) | cost)
             print(
                 f"{data.dataset:14} {data.model:10} {seed} {label:28} {results[-1]['accuracy']:6.2f}",
@@ -115,15 +110,19 @@ def picture(data: peers.Features, out: Path) -> None:
     figure.savefig(out, dpi=120)
 
 
+def lines_of(path: Path) -> list[str]:
+    """The table of a results file; its rows are named by their labels."""
+    if not path.is_file():
+        return ["Not measured yet."]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return peers_table.table([row | {"method": row["label"], "preset": "fixed"} for row in rows])
+
+
 def page() -> None:
     """Fill the tables of the docs page from the committed results."""
     text = PAGE.read_text(encoding="utf-8")
     for name in ("real", "world"):
-        path = Path(f"results/reta/{name}.json")
-        lines = ["Not measured yet."]
-        if path.is_file():
-            lines = peers_table.table(json.loads(path.read_text(encoding="utf-8"))["rows"])
-        text = peers_table.fill(text, name, lines)
+        text = peers_table.fill(text, name, lines_of(Path(f"results/reta/{name}.json")))
     PAGE.write_text(text, encoding="utf-8")
 
 

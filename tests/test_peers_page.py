@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -62,9 +63,27 @@ def test_the_table_says_which_row_is_an_oracle(rows):
     assert [line for line in lines if "oracle" in line and "test labels" in line] == lines[-1:]
 
 
-def test_the_page_shows_the_committed_results():
-    page = (ROOT / "docs/methods/index.md").read_text(encoding="utf-8")
-    made = script("peers_table")
-    for name in ("real", "world"):
-        lines = made.lines_of(ROOT / f"results/peers/{name}.json")
-        assert made.fill(page, name, lines) == page, f"run benchmarks/peers_table.py: {name}.json changed"
+@pytest.mark.parametrize("name", ["real", "world"])
+@pytest.mark.parametrize(
+    ("page", "results", "maker"), [("index", "peers", "peers_table"), ("reta", "reta", "reta_results")]
+)
+def test_the_pages_show_the_committed_results(page, results, maker, name, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    text = (ROOT / f"docs/methods/{page}.md").read_text(encoding="utf-8")
+    lines = script(maker).lines_of(ROOT / f"results/{results}/{name}.json")
+    assert script("peers_table").fill(text, name, lines) == text, (
+        f"run benchmarks/{maker}.py: the results changed"
+    )
+
+
+@pytest.mark.parametrize("name", ["real", "world"])
+def test_rows_of_reta_say_what_was_run(name, monkeypatch):
+    """A row's label is for the page; method, preset and fields make it again."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    made = script("reta_results")
+    rows = json.loads((ROOT / f"results/reta/{name}.json").read_text(encoding="utf-8"))["rows"]
+    assert {row["label"] for row in rows} == set(made.ROWS)
+    for row in rows:
+        method, preset, changes = made.ROWS[row["label"]]
+        views = made.SAME_VIEWS if method == "reta" else {}
+        assert (row["method"], row["preset"], row["fields"]) == (method, preset, changes | views)
