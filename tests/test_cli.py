@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -333,7 +334,13 @@ def test_looking_around(reta):
     listed = json.loads(reta("methods", "list", "--json")[1])
     assert {"reta", "tda", "dpe"} <= {row["method"] for row in listed}
     shown = reta("methods", "show", "tda", "--preset", "released/dtd")[1]
-    assert "presets: " in shown
+    assert "presets: paper, fixed, released/" in shown
+    assert re.search(r"^beta +3\.0 +0\.\. ", shown, re.MULTILINE)
+    assert re.search(r"^alpha +2\.0 +any number ", shown, re.MULTILINE)
+    shown = reta("methods", "show", "reta")[1]
+    assert re.search(r"^gamma +2\.0 +1\.\. +11 ", shown, re.MULTILINE)
+    assert re.search(r"^cer +True +True \| False ", shown, re.MULTILINE)
+    assert "w = 1 + ln(R S)" in shown and "presets: paper, paper_literal, fixed, released/" in shown
     assert json.loads(reta("methods", "show", "tda", "--json")[1])["method"] == "tda"
     code, out, _ = reta("methods", "check", "ensemble")
     assert code == 0

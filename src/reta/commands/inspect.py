@@ -92,17 +92,24 @@ def methods_show(
 
 def _field(field: dataclasses.Field[Any], value: Any) -> dict[str, Any]:
     meta = field.metadata
-    low, high = meta.get("low"), meta.get("high")
-    legal = " | ".join(map(str, meta.get("choices", ()))) or (
-        f"{'' if low is None else low}..{'' if high is None else high}" if (low, high) != (None, None) else ""
-    )
     return {
         "name": field.name,
         "value": value,
-        "legal": legal,
+        "legal": _legal(field),
         "eq": meta.get("eq", ""),
         "doc": meta.get("doc", ""),
     }
+
+
+def _legal(field: dataclasses.Field[Any]) -> str:
+    """Choices, or a range with its ends, or the kind of number; nothing where any value will do."""
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    choices = field.metadata.get("choices") or ((True, False) if isinstance(field.default, bool) else ())
+    if choices:
+        return " | ".join(map(str, choices))
+    if (low, high) != (None, None):
+        return f"{'' if low is None else low}..{'' if high is None else high}"
+    return "any number" if isinstance(field.default, int | float) else ""
 
 
 @methods_app.command("check")
