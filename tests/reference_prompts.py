@@ -59,6 +59,31 @@ def tune(features, context, loss, steps, lr, weight_decay):
     return context.detach()
 
 
+def coop(module, tokenizer, names, context, scale, views, labels, epochs, batch, lr, seed):
+    """Cross-entropy on the class features, by torch's SGD; the context and the mean loss of every epoch."""
+    dice = torch.Generator().manual_seed(seed)
+    context = torch.nn.Parameter(context.clone())
+    sgd = torch.optim.SGD([context], lr=lr, momentum=0.9, weight_decay=5e-4)
+    losses = []
+    for epoch in range(epochs):
+        for group in sgd.param_groups:
+            group["lr"] = 1e-5 if epoch == 0 else 0.5 * lr * (1 + math.cos(math.pi * epoch / epochs))
+        order = torch.randperm(len(views), generator=dice).tolist()
+        drawn = torch.randint(len(views[0]), (len(views),), generator=dice).tolist()
+        total = 0.0
+        for first in range(0, len(order), batch):
+            rows = order[first : first + batch]
+            pictures = torch.stack([views[i][drawn[i]] / views[i][drawn[i]].norm() for i in rows])
+            logits = scale * pictures @ text_features(module, tokenizer, names, context).T
+            loss = torch.nn.functional.cross_entropy(logits, labels[rows])
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            total += float(loss.detach()) * len(rows)
+        losses.append(total / len(order))
+    return context.detach(), losses
+
+
 def tpt(module, tokenizer, names, context, scale, views, lr=5e-3, steps=1):
     def features(x):
         return text_features(module, tokenizer, names, x)

@@ -188,6 +188,33 @@ def test_coop_learns_saves_and_starts_other_methods(model, task, tmp_path):
     assert torch.allclose(still.probs.float(), after.probs[0], atol=1e-6)
 
 
+def test_coop_learns_as_written_out(model, task):
+    """The same batches and views by torch's SGD, autograd and whole sequences."""
+    labels = torch.arange(len(NAMES)).repeat(3)
+    views = views_of(task, len(labels), 4, seed=5)
+    settings = {"epochs": 4, "batch": 4, "lr": 0.05, "seed": 3}
+    learned, losses = coop.fit(task, views, labels, **settings)
+    start = task.start().context
+    expected, wanted = reference.coop(
+        model.module, model.tower.tokens, NAMES, start, model.scale, views, labels, **settings
+    )
+    assert (expected - start).abs().max() > 1e-3
+    assert torch.allclose(learned, expected, atol=1e-6)
+    assert losses == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_learned_context_is_a_static_prompt_for_any_method(model, task, tmp_path):
+    path = tmp_path / "context.safetensors"
+    coop.save(path, task.start().context + 0.2, task)
+    words = task.start(str(path)).features
+    static = reta.Task.from_features(words[:, None], scale=task.scale, names=task.names)
+    views = views_of(task, 6, 1)
+    fixed = reta.run(methods.create("coop", context=str(path)), task, views)
+    plain = reta.run(methods.create("zeroshot"), static, views)
+    assert torch.allclose(plain.probs, fixed.probs, atol=1e-6)
+    assert reta.run(methods.create("tda"), static, views).valid.all()
+
+
 def test_a_context_of_another_model_is_refused(task, tiny_root, tmp_path):
     from tests import tiny
 
