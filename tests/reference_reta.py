@@ -244,6 +244,7 @@ class Reference:
         with torch.no_grad():
             by_cls = most_confident(s * V @ T0[-1].T + A(V), o["q"])
             E = V[by_cls] if o["ent_views"] == "topq" else x[None]
+            chosen = by_cls if o["ent_views"] == "topq" else [0]
             AE = A(E)
             by_refined = with_surr and o["l_surr"] and o["surr_views"] == "refined"
             kept = None
@@ -259,8 +260,7 @@ class Reference:
         for _ in range(o["steps"]):
             with torch.enable_grad():
                 T = unit(self.G + r)
-                p = (s * E @ T[-1].T + AE).softmax(-1).mean(0)
-                loss = o["l_ent"] * entropy_of(p)
+                loss = o["l_ent"] * self.first(s * E @ T[-1].T + AE, chosen)
                 if by_refined or kept is not None:
                     refined = self.refined(V if by_refined else V[kept], T, y)
                     if by_refined:
@@ -274,6 +274,10 @@ class Reference:
             adam.step()
         return r.detach().expand_as(T0)
 
+    def first(self, logits, chosen):
+        """L_ent of the logits of the chosen views."""
+        return entropy_of(logits.softmax(-1).mean(0))
+
     def align(self, T, P, classes, C):
         o = self.o
         words = T[-1] if o["align_text"] == "last" else T.mean(0)
@@ -285,3 +289,21 @@ class Reference:
         target = torch.arange(len(classes))
         loss = torch.nn.functional.cross_entropy(logits, target)
         return loss + torch.nn.functional.cross_entropy(logits.T, target) if o["symmetric"] else loss
+
+
+class Rewarded(Reference):
+    """With the praise of a second model in place of L_ent: `second` holds what it sees of the image's views."""
+
+    def __init__(self, prompts, scale, options, words):
+        super().__init__(prompts, scale, options)
+        self.words, self.second = words, None
+
+    def first(self, logits, chosen):
+        total = 0.0
+        for row, view in zip(logits, chosen):
+            top = sorted(range(len(row)), key=lambda c: -float(row[c].detach()))[:3]
+            praise = [2.5 * max(float(self.second[view] @ self.words[c]), 0.0) for c in top]
+            mean = sum(praise) / len(praise)
+            for c, r in zip(top, praise):
+                total = total - (r - mean) * row.log_softmax(-1)[c] / len(top)
+        return total / len(logits)

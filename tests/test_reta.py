@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import reta
 from reta import methods
 from reta.methods import ops
-from tests.reference_reta import PAPER, RELEASED, Reference
+from tests.reference_reta import PAPER, RELEASED, Reference, Rewarded
 
 NAMES = {
     "M": "members", "n": "rank", "size": "slots", "q": "share", "wd": "weight_decay", "edges": "bin_edges",
@@ -106,6 +106,35 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s.values())))
 def test_agrees_with_the_transcription(version, shape):
     compare(version | {"lr": 2e-2}, **shape)
+
+
+@pytest.mark.parametrize("version", [PAPER, RELEASED], ids=["paper", "released"])
+@pytest.mark.parametrize("views", [1, 12, 40])
+def test_reward_agrees_with_the_transcription(version, views):
+    """Three steps, a second model of another width, the loss by autograd."""
+    options = version | {"lr": 2e-2, "steps": 3}
+    text, rows = world(7, 12, 6, views, 16)
+    other, seconds = world(7, 9, 1, views, 16, seed=1)
+    words = torch.cat(other)
+    reference = Rewarded(text, 12.0, options, words)
+    task = reta.Task.from_features(text, scale=12.0, reward=reta.Task.from_features(words[:, None]))
+    method = methods.create("reta-reward", **{NAMES.get(k, k): v for k, v in options.items()})
+    state, moved = method.init(task), 0
+    for row, second in zip(rows, seconds, strict=True):
+        reference.second = second
+        expected = reference(row)
+        with torch.no_grad():
+            got, state = method.step(task, state, reta.Sample(row, second))
+        assert torch.allclose(got.probs, expected["probs"], atol=1e-5)
+        moved += expected["updated"]
+    assert moved and torch.allclose(state["text"], reference.G, atol=1e-5)
+
+
+def test_the_presets_of_reward_are_those_of_reta():
+    for preset in ("paper", "fixed"):
+        plain = dataclasses.asdict(methods.create("reta", preset))
+        reward = dataclasses.asdict(methods.create("reta-reward", preset))
+        assert {k for k in plain if plain[k] != reward[k]} == {"steps"}
 
 
 @pytest.mark.parametrize("version", [PAPER, RELEASED], ids=["paper", "released"])
