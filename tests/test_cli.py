@@ -386,7 +386,20 @@ def test_a_context_is_learned_and_used(reta, model, tmp_path):
     assert code == 0, err
     report = json.loads(printed)
     assert (report["images"], report["shots"], report["context"]) == (6, 2, "a photo of a")
-    assert out.is_file()
+    base = ("classify", folder, "--classes", CLASSES, "--model", model, "--json", "--method")
+    answers = []
+    for words in ((), ("--context", out)):
+        code, printed, err = reta(*base, "coop", *words)
+        assert code == 0, err
+        answers.append([json.loads(row)["prob"] for row in printed.splitlines()])
+    assert len(answers[0]) == 9 and answers[0] != answers[1]
+    assert reta(*base, "tpt", "--views", 4, "--context", out)[0] == 0
+    code, _, err = reta(*base, "coop", "--context", tmp_path / "context.txt")
+    assert code == 2 and "a context is kept in a .safetensors file" in err
+    code, _, err = reta(*base, "coop", "--context", tmp_path / "none.safetensors")
+    assert code == 1 and "none.safetensors" in err
+    code, _, err = reta(*base, "reta", "--context", out)
+    assert code == 2 and "context" in err
     (tmp_path / "flat").mkdir()
     paint(tmp_path / "flat", 2)
     code, _, err = reta("coop", "fit", tmp_path / "flat", "--model", model, "--out", out)

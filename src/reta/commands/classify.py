@@ -49,6 +49,12 @@ def classify(
     reward: Annotated[
         str | None, typer.Option(help="A second model, for methods that need one: reta-mini-l, NAME/TAG.")
     ] = None,
+    context: Annotated[
+        Path | None,
+        typer.Option(
+            help="A context of `reta coop fit`: coop's prompt, and where tpt, difftpt and rlcf start."
+        ),
+    ] = None,
     adapt: Annotated[
         bool, typer.Option(help="Learn from image to image, or answer each from the same state.")
     ] = True,
@@ -81,13 +87,14 @@ def classify(
         if file is not None:
             check_writable(file)
     images, total = _images(paths)
-    chosen = _method(method, preset, views)
+    chosen = _method(method, preset, views, context)
     second = _second(method, chosen, reward, device)
     backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
+    learned = () if context is None else (_learned(context, backbone),)
     task = reta.Task.build(backbone, classes, _templates(templates), prompts, reward=second)
     _note_unknown(task, backbone)
     stream = _stream(state, backbone, task, chosen, seed, second)
-    results = None if out is None else Results.open(out, stream, (adapt, top))
+    results = None if out is None else Results.open(out, stream, (adapt, top, *learned))
     rows = _rows(stream, images, total, results.done if results else set(), adapt, top)
     count, bad = _answer(rows, stream, results, state if adapt else None, as_json)
     if bad and not skip_bad:
@@ -170,12 +177,23 @@ def _note_unknown(task: Any, model: Any) -> None:
         )
 
 
-def _method(name: str, preset: str | None, views: int | None) -> Any:
-    from reta import methods
+def _method(name: str, preset: str | None, views: int | None, context: Path | None) -> Any:
+    from reta import coop, methods
 
     if preset is None and "fixed" in methods.presets(name):
         preset = "fixed"
-    return methods.create(name, preset, **({} if views is None else {"views": views}))
+    if context is not None:
+        coop.writable(context)
+    given = {"views": views, "context": None if context is None else str(context)}
+    return methods.create(name, preset, **{k: v for k, v in given.items() if v is not None})
+
+
+def _learned(context: Path, model: Any) -> str:
+    """What a context holds; one of another model is refused before the first image."""
+    from reta import state as states
+    from reta.prompts import load_context
+
+    return states.digest({"context": load_context(context, model)[0]})
 
 
 def _second(name: str, method: Any, reward: str | None, device: str) -> Any:
