@@ -59,6 +59,24 @@ def test_agrees_with_the_transcription(model, task, name, views):
         assert torch.allclose(got.probs, expected, atol=1e-5)
 
 
+SAME = {"tpt": (64, 0.1, 5e-3, 0.01), "difftpt": (128, 0.3, 5e-3, 0.01), "rlcf": (64, 0.1, 7e-3, 5e-4)}
+SAME |= dict.fromkeys(["rlcf-tune", "rlcf-momentum"], (64, 0.1, 1e-5, 5e-4))
+STEPS = {"tpt": (1, 1), "difftpt": (4, 4), "rlcf": (3, 5), "rlcf-tune": (3, 3), "rlcf-momentum": (3, 3)}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_presets_have_the_published_constants(name):
+    """On the ImageNet family crops and flips, on the ten other sets AugMix, and of RLCF's prompt five steps."""
+    found = methods.presets(name)
+    assert len(found) == 17 and {"paper", "fixed"} <= set(found)
+    for preset in found:
+        method = methods.create(name, preset)
+        assert (method.views, method.share, method.lr, method.weight_decay) == SAME[name]
+        family = preset.startswith("released/imagenet")
+        assert method.recipe == ("crops" if family else "augmix")
+        assert method.steps == STEPS[name][preset.startswith("released/") and not family]
+
+
 def test_two_steps_of_tpt_agree_too(model, task):
     rows = views_of(task, 1, 20, seed=3)[0]
     expected, _ = reference.tpt(
