@@ -115,6 +115,25 @@ GOOD = 'title = "t"\ndata = ["shapes"]\n[[rows]]\nlabel = "a"\nmethod = "tda"\n'
         (GOOD.replace("data", "orders = 0\ndata"), "orders is at least 1"),
         (GOOD.replace('label = "a"\n', ""), "label"),
         (GOOD + "vary = { alpha = [1.0], beta = [2.0] }\n", "vary takes one field"),
+        (GOOD + "vary = { alpha = 1.0 }\n", "vary takes one field and its numbers"),
+        (GOOD + 'vary = { score = ["log"] }\n', "vary takes one field and its numbers"),
+        (GOOD.replace('["shapes"]', '"shapes"'), "data is a list of texts, not 'shapes'"),
+        (GOOD.replace('["shapes"]', '["shapes", "shapes"]'), "data names one of shapes, shapes twice"),
+        (GOOD.replace("data", "orders = '3'\ndata"), "orders is a whole number, not '3'"),
+        (GOOD.replace("data", "views = 2.5\ndata"), "views is a whole number"),
+        (GOOD.replace("data", "world = 'cubes'\ndata"), "unknown world 'cubes'"),
+        (GOOD.replace("data", "metrics = ['moved']\ndata"), "'moved' needs a reference row"),
+        (GOOD.replace("[[rows]]", "[rows]"), r"rows is tables, each headed \[\[rows\]\]"),
+        (GOOD.replace("[[rows]]", "rows = ['a']\n[shapes]"), "rows are tables"),
+        (GOOD.replace('"tda"', "3"), "method is text, not 3"),
+        (GOOD + 'fields = "x"\n', "fields is a table, not 'x'"),
+        (GOOD + '[groups]\nAll = "shapes"\n', "groups is lists of texts"),
+        (GOOD + '[groups]\nAll = ["shapes-b"]\n', "unknown data in group 'All': 'shapes-b'"),
+        (GOOD + '[streams]\nx = "iid"\n', "streams is tables"),
+        (GOOD + "[streams]\nx = {}\n", "stream 'x': no kind"),
+        (GOOD + '[streams]\nx = { kind = "idd" }\n', "stream 'x': unknown stream 'idd': did you mean 'iid'"),
+        (GOOD + '[streams]\nx = { kind = "iid", unknwn = 1 }\n', "did you mean 'unknown'"),
+        (GOOD + '[shapes]\ndta = ["shapes"]\n', "no such key 'dta': did you mean 'data'"),
     ],
 )
 def test_a_wrong_plan_is_refused(text: str, message: str) -> None:
@@ -130,6 +149,9 @@ def test_a_plan_of_your_own(tmp_path) -> None:
         plans.load(tmp_path / "other.toml")
     with pytest.raises(BadPlan, match="unknown plan 'tabel1': did you mean 'table1'"):
         plans.load("tabel1")
+    path.write_bytes(b'title = "\xe9"')
+    with pytest.raises(BadPlan, match="not UTF-8"):
+        plans.load(path)
 
 
 def test_a_field_the_method_does_not_have_is_refused() -> None:

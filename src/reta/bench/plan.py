@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 from reta import methods as registry
-from reta.errors import BadPlan, nearest
+from reta.bench import streams
+from reta.errors import BadInput, BadPlan, nearest
 
 LAYOUTS = ("table", "time", "curve", "stream", "bars", "pictures")
 COLUMNS = ("data", "groups", "streams")
@@ -56,6 +57,18 @@ ORDER = [
     "one-protocol",
 ]
 T = TypeVar("T")
+KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("text", lambda v: isinstance(v, str)),
+    "int": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
+    "int | None": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
+    "float | None": ("a number", lambda v: isinstance(v, int | float) and not isinstance(v, bool)),
+    "tuple[str, ...]": ("a list of texts", lambda v: _texts(v)),
+    "Mapping[str, Any]": ("a table", lambda v: isinstance(v, dict)),
+    "Mapping[str, Mapping[str, Any]]": ("tables", lambda v: _all(v, lambda one: isinstance(one, dict))),
+    "Mapping[str, tuple[str, ...]]": ("lists of texts", lambda v: _all(v, _texts)),
+    "tuple[Row, ...]": ("tables, each headed [[rows]]", lambda v: isinstance(v, list | tuple)),
+}
+"""What a plan file may say for a field of each type, in words and as a check."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +137,14 @@ class Plan:
             raise BadPlan(
                 f"plan {self.name}: no row {self.reference!r} to test against: {nearest(self.reference, labels)}"
             )
+        _one_of(self.name, "world", self.world, ("", "shapes"))
         for key in ("data", "models", "rows", "streams"):
             if not getattr(self, key):
                 raise BadPlan(f"plan {self.name} has no {key}")
+        for key in ("data", "models", "metrics"):
+            names = getattr(self, key)
+            if len(set(names)) < len(names):
+                raise BadPlan(f"plan {self.name}: {key} names one of {', '.join(names)} twice")
         for key, low in (("orders", 1), ("limit", 1), ("views", 1)):
             value = getattr(self, key)
             if value is not None and value < low:
@@ -145,7 +163,10 @@ def load(name: str | Path) -> Plan:
     if path.suffix == ".toml":
         if not path.is_file():
             raise BadPlan(f"no such plan file: {path}; `reta bench list` names the plans that come with reta")
-        return parse(path.stem, path.read_text(encoding="utf-8"))
+        try:
+            return parse(path.stem, path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError as error:
+            raise BadPlan(f"plan file {path} is not UTF-8 text ({error}); save it as UTF-8") from error
     if str(name) not in names():
         raise BadPlan(f"unknown plan {str(name)!r}: {nearest(str(name), names())}")
     text = files("reta.bench").joinpath(f"plans/{name}.toml").read_text(encoding="utf-8")
@@ -161,9 +182,33 @@ def parse(name: str, text: str) -> Plan:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadPlan(f"plan {name} is not valid TOML: {error}") from error
+    _typed(Plan, name, table)
     rows = [made for row in table.pop("rows", []) for made in _rows(name, row)]
     groups = {key: tuple(value) for key, value in table.pop("groups", {}).items()}
-    return _make(Plan, name, _tuples(table) | {"name": name, "rows": tuple(rows), "groups": groups})
+    plan = _make(Plan, name, _tuples(table) | {"name": name, "rows": tuple(rows), "groups": groups})
+    _sound(plan)
+    return plan
+
+
+def _sound(plan: Plan) -> None:
+    """What a file gets wrong that no override could: averages over other data, streams that do not exist."""
+    for title, members in plan.groups.items():
+        for member in members:
+            _one_of(plan.name, f"data in group {title!r}:", member, plan.data)
+    _typed(Plan, plan.name, plan.shapes)
+    for title, fields in plan.streams.items():
+        if "kind" not in fields:
+            raise BadPlan(f'plan {plan.name}, stream {title!r}: no kind, such as kind = "iid"')
+        more = {k: v for k, v in fields.items() if k not in ("kind", "domains", "leave_out", "only")}
+        try:
+            # which classes are unknown is only known with the data
+            streams.create(
+                fields["kind"], **more | ({"unknown_classes": (0,)} if more.get("unknown") else {})
+            )
+        except BadInput as error:
+            raise BadPlan(f"plan {plan.name}, stream {title!r}: {error}") from error
+    if "moved" in plan.metrics and not plan.reference:
+        raise BadPlan(f"plan {plan.name}: the metric 'moved' needs a reference row to compare with")
 
 
 def embedded(plan: Plan) -> Plan:
@@ -224,12 +269,15 @@ def _added(plan: Plan, name: str) -> Row:
     return Row(label=label, method=name, text=text)
 
 
-def _rows(plan: str, table: dict[str, Any]) -> list[Row]:
+def _rows(plan: str, table: Any) -> list[Row]:
+    if not isinstance(table, dict):
+        raise BadPlan(f"plan {plan}: rows are tables, each headed [[rows]], not {table!r}")
     vary = table.pop("vary", None)
+    _typed(Row, plan, table)
     if vary is None:
         return [_make(Row, plan, table)]
-    if len(vary) != 1:
-        raise BadPlan(f"plan {plan}: vary takes one field, such as vary = {{rank = [8, 16]}}")
+    if not isinstance(vary, dict) or len(vary) != 1 or not _all(vary, _numbers):
+        raise BadPlan(f"plan {plan}: vary takes one field and its numbers, such as vary = {{rank = [8, 16]}}")
     (key, values), series, fields = *vary.items(), table.pop("label", ""), table.pop("fields", {})
     return [
         _make(
@@ -243,19 +291,40 @@ def _rows(plan: str, table: dict[str, Any]) -> list[Row]:
     ]
 
 
+def _texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, int | float) for one in value)
+
+
+def _all(value: Any, right: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(right(one) for one in value.values())
+
+
 def _tuples(table: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
 
 
+def _typed(kind: type, plan: str, values: Mapping[str, Any]) -> None:
+    """Refuse keys that do not exist and values of another type."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    for key, value in values.items():
+        if key not in fields:
+            raise BadPlan(f"plan {plan}: no such key {key!r}: {nearest(key, fields)}")
+        words, right = KINDS[str(fields[key].type)]
+        if not right(value):
+            raise BadPlan(f"plan {plan}: {key} is {words}, not {value!r}")
+
+
 def _make(kind: type[T], plan: str, values: Mapping[str, Any]) -> T:
-    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for key in values:
-        if key not in known:
-            raise BadPlan(f"plan {plan}: no such key {key!r}: {nearest(key, known)}")
     try:
         return kind(**values)
     except TypeError as error:
-        raise BadPlan(f"plan {plan}: {error}") from error
+        what = "" if kind is Plan else f", row {values.get('label', '')!r}"
+        missing = str(error).rpartition(": ")[2]
+        raise BadPlan(f"plan {plan}{what}: give it {missing}") from error
 
 
 def _one_of(plan: str, what: str, value: str, known: Sequence[str] | Mapping[str, str]) -> None:
