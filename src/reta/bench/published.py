@@ -33,6 +33,15 @@ def value(plan: str, model: str, row: str, column: str) -> float | None:
     return row_values[at] if at < len(row_values) else None
 
 
+def source(plan: str) -> str:
+    """Where in the paper a table stands.
+
+    >>> source("table2"), source("mine")
+    ('Table 2', '')
+    """
+    return str(tables().get(plan, {}).get("source", ""))
+
+
 def only_model(plan: str) -> str | None:
     """The model a printed table is about, where it is about one."""
     models = list(tables().get(plan, {}).get("rows", {}))
