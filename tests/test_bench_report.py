@@ -134,6 +134,30 @@ def test_an_unfinished_cell_is_empty_and_the_table_says_so(folder: Path, tmp_pat
     assert "Unfinished: 1 of 6 jobs have no result yet." in sheet.notes
 
 
+def test_columns_follow_the_plan_and_have_something_to_say(tmp_path: Path) -> None:
+    plan = plans.chosen(plans.embedded(plans.load("hostile")), data=["shapes-a"], methods=["Ensemble", "TDA"])
+    cells = {}
+    for k, (row, stream) in enumerate((row.label, stream) for row in plan.rows for stream in plan.streams):
+        id, made = f"h{k:015x}", record(f"h{k:015x}", [True, False])
+        made["metrics"] |= {"auroc": 50.0} if stream == "unknown" else {}
+        jobs.write_files(tmp_path, id, jobs.text(made).encode(), jobs.parquet({"row": [0]}))
+        cells[manifest.Cell(row, "reta-mini", "shapes-a", stream, 1)] = id
+    manifest.add(tmp_path, manifest.of(plan, cells, [], []))
+    [sheet] = sheets(collect([tmp_path])[0])
+    titles = ["shuffled", "sorted", "one class", "unknown", "unknown, AUROC", "poison"]
+    assert [column.title for column in sheet.columns] == titles
+    assert not any(entry.best for entries in sheet.entries.values() for entry in entries)
+
+
+def test_two_averages_over_the_same_sets_are_one(tmp_path: Path) -> None:
+    plan = plans.chosen(plans.embedded(plans.load("table5")), data=["shapes-a"])
+    assert list(plan.groups) == ["Average", "Shifted"]
+    write(tmp_path, plan, {(r.label, "reta-mini", "shapes-a", 1): [True] * 10 for r in plan.rows})
+    [sheet] = sheets(collect([tmp_path])[0])
+    assert [column.title for column in sheet.columns] == ["Average"]
+    assert sheet.entries["uniform"][0].printed == 69.41 and sheet.title.endswith("on the embedded world")
+
+
 class Links(HTMLParser):
     """Every href and the text of every cell."""
 
@@ -171,18 +195,24 @@ def test_the_page_is_well_formed_and_needs_nothing_else(written: Path) -> None:
     assert len(jobs_linked) > 20
 
 
+def test_an_average_leads_to_all_its_jobs(written: Path) -> None:
+    text = (written / "report.html").read_text()
+    assert text.count("<summary>6 jobs</summary>") == 2 and text.count("#6</a>") == 2
+
+
 def test_markdown_links_numbers_to_their_jobs(written: Path) -> None:
     text = (written / "report.md").read_text()
     targets = re.findall(r"\]\(([^)]+\.json)\)", text)
     assert targets and all(json.loads((written / t).read_text())["metrics"] for t in targets)
     assert "**[66.67]" in text and "(57.39, +9.28)" in text and "- Left out: TPT: no method 'tpt'" in text
-    assert "CuPL file of 5050 sentences" in text
+    assert "CuPL file of 5050 sentences" in text and "what the paper printed (Table 1)" in text
+    assert "\n\n1. " in text, "Markdown takes a list for one only after an empty line"
 
 
 def test_latex_and_csv(written: Path) -> None:
     tex = (written / "tables" / "table1.tex").read_text()
     assert r"\textbf{66.67}" in tex and r"$^\dagger$" in tex and tex.count(r"\begin{tabular}") == 1
-    assert tex.count("{") == tex.count("}")
+    assert tex.count("{") == tex.count("}") and "TPT: no method" in tex
     with (written / "tables" / "table1.csv").open() as file:
         rows = list(csv.DictReader(file))
     [mine] = [r for r in rows if r["row"] == "DPE" and r["column"] == "dtd"]

@@ -68,6 +68,12 @@ class Results:
         return [metrics.unpack(answers["predictions"]).numpy() for answers in found]
 
     @property
+    def title(self) -> str:
+        """The plan's title, and that it is about the embedded world where it is."""
+        shown, world = self.manifest.shown["title"], self.manifest.settings["world"]
+        return f"{shown} on the embedded world" if world else shown
+
+    @property
     def missing(self) -> int:
         """How many jobs of the plan have no result yet."""
         return sum(id not in self.records for id in self.manifest.cells.values())

@@ -59,12 +59,17 @@ class Manifest:
         shown = dict(newer.shown)
         for name in ("data", "models"):
             shown[name] = [*self.shown[name], *(x for x in newer.shown[name] if x not in self.shown[name])]
+        titles = [*newer.shown["groups"], *self.shown["groups"]]
         shown["groups"] = {
             key: [
                 *self.shown["groups"].get(key, []),
-                *(d for d in value if d not in self.shown["groups"].get(key, [])),
+                *(
+                    d
+                    for d in newer.shown["groups"].get(key, [])
+                    if d not in self.shown["groups"].get(key, [])
+                ),
             ]
-            for key, value in (self.shown["groups"] | newer.shown["groups"]).items()
+            for key in dict.fromkeys(titles)
         }
         shown["reference"] = newer.shown["reference"] or self.shown["reference"]
         notes = [*self.notes, *(n for n in newer.notes if n not in self.notes)]
@@ -72,7 +77,7 @@ class Manifest:
         skipped = [
             s for s in dict.fromkeys([*self.skipped, *newer.skipped]) if s.partition(":")[0] not in present
         ]
-        return Manifest(self.name, self.settings, shown, kept, cells, skipped, notes)
+        return Manifest(self.name, newer.settings, shown, kept, cells, skipped, notes)
 
 
 def of(plan: Plan, cells: Mapping[Cell, str], skipped: Iterable[str], notes: Iterable[str]) -> Manifest:
@@ -107,7 +112,7 @@ def path_of(out: Path, name: str) -> Path:
 
 
 def save(out: Path, manifest: Manifest) -> None:
-    """Write it; one line for each cell."""
+    """Write it; one line for each cell. Streams and groups stay in the order of the plan: tables follow it."""
     body = {
         "format": FORMAT,
         "name": manifest.name,
@@ -116,7 +121,7 @@ def save(out: Path, manifest: Manifest) -> None:
         "skipped": manifest.skipped,
         "notes": manifest.notes,
     }
-    lines = [f"{json.dumps(key)}: {json.dumps(value, sort_keys=True)}" for key, value in body.items()]
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in body.items()]
     rows = ",\n ".join(json.dumps(row, sort_keys=True) for row in manifest.rows)
     cells = ",\n ".join(json.dumps([*cell, id]) for cell, id in manifest.cells.items())
     lines += [f'"rows": [\n {rows}\n]', f'"cells": [\n {cells}\n]']

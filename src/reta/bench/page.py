@@ -10,6 +10,8 @@ from importlib import resources
 from reta.bench.render import beside, caption, number
 from reta.bench.sheet import Entry, Sheet
 
+FEW = 5
+
 
 class Section:
     """One plan in the report: its heading, tables, figures (name -> SVG), and what is to be said below."""
@@ -68,6 +70,18 @@ def _table(sheet: Sheet, link: Callable[[str], str] | None) -> str:
     )
 
 
+def _jobs(entry: Entry, link: Callable[[str], str]) -> str:
+    """Links to all jobs behind a number, folded up where they are many."""
+    links = "".join(f' <a href="{escape(link(id))}">#{k}</a>' for k, id in enumerate(entry.ids, 1))
+    if len(entry.ids) < 2:
+        return ""
+    return (
+        links
+        if len(entry.ids) <= FEW
+        else f" <details><summary>{len(entry.ids)} jobs</summary>{links}</details>"
+    )
+
+
 def _cell(entry: Entry, reference: str, link: Callable[[str], str] | None) -> str:
     if entry.value is None:
         more = escape(beside(entry).replace("<sup>", "").replace("</sup>", ""))
@@ -81,8 +95,7 @@ def _cell(entry: Entry, reference: str, link: Callable[[str], str] | None) -> st
         title = f"{t.difference:+.2f} against {reference}, 95 % interval {t.low:+.2f} to {t.high:+.2f}, p = {t.p:.3g}"
     more = "†" if entry.against and entry.against.significant else ""
     more += f" ± {entry.spread:.2f}" if entry.spread is not None else ""
-    if link is not None and 1 < len(entry.ids) <= 5:
-        more += "".join(f' <a href="{escape(link(id))}">#{k}</a>' for k, id in enumerate(entry.ids, 1))
+    more += _jobs(entry, link) if link is not None else ""
     mark = ' class="best"' if entry.best else ""
     return (
         f'<td{mark} data-v="{entry.value:.6f}"{f" title={chr(34)}{escape(title)}{chr(34)}" if title else ""}>{text}'

@@ -6,8 +6,9 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 
+from reta.bench import published
 from reta.bench.plan import METRICS
-from reta.bench.sheet import Entry, Sheet
+from reta.bench.sheet import SHORT, Entry, Sheet
 from reta.bench.times import UNITS
 
 Link = Callable[[str], str]
@@ -31,10 +32,17 @@ def number(value: float | None, sign: bool = False) -> str:
 def caption(sheet: Sheet) -> str:
     """What the numbers are, in one line."""
     names = METRICS | UNITS
-    kinds = [names[m] for m in dict.fromkeys(column.metric for column in sheet.columns)]
+    metrics = list(dict.fromkeys(column.metric for column in sheet.columns))
+    kinds = [
+        f"{SHORT.get(m, m)}: {names[m]}"
+        if m in METRICS and m != "accuracy" and len(metrics) > 1
+        else names[m]
+        for m in metrics
+    ]
     marks = f" † differs from {sheet.reference} (McNemar and bootstrap, 5 %)." if _marked(sheet) else ""
     printed = any(e.printed is not None for row in sheet.entries.values() for e in row)
-    paper = " In brackets what the paper printed" if printed else ""
+    source = published.source(sheet.name)
+    paper = f" In brackets what the paper printed ({source})" if printed else ""
     foreign = any(e.foreign and e.printed is not None for row in sheet.entries.values() for e in row)
     paper += (
         " for other data and another model."
@@ -62,7 +70,7 @@ def markdown(sheet: Sheet, link: Link | None = None) -> str:
     for label, entries in sheet.entries.items():
         lines.append(_row([label, *(_markdown(entry, link) for entry in entries)]))
     lines += ["", caption(sheet)]
-    lines += [f"{i}. {text}" for i, text in enumerate(sheet.footnotes, 1)]
+    lines += ["", *(f"{i}. {text}" for i, text in enumerate(sheet.footnotes, 1))] if sheet.footnotes else []
     return "\n".join(lines) + "\n"
 
 
@@ -91,11 +99,12 @@ def beside(entry: Entry) -> str:
 
 
 def latex(sheet: Sheet) -> str:
-    """A booktabs table."""
+    """A table for the packages booktabs and graphicx, never wider than a line; what it is made of stands below."""
     head = " & ".join(["Method", *(_tex(column.title) for column in sheet.columns)])
     lines = [
-        r"\begin{table}",
+        r"\begin{table}\centering",
         rf"\caption{{{_tex(sheet.title)}. {_tex(caption(sheet))}}}",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{l{'c' * len(sheet.columns)}}}",
         r"\toprule",
         rf"{head} \\",
@@ -104,7 +113,8 @@ def latex(sheet: Sheet) -> str:
     for label, entries in sheet.entries.items():
         lines.append(" & ".join([_tex(label), *map(_latex, entries)]) + r" \\")
     notes = [rf"\par\footnotesize {i}. {_tex(text)}" for i, text in enumerate(sheet.footnotes, 1)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, r"\end{table}"]) + "\n"
+    notes += [rf"\par\footnotesize {_tex(text)}" for text in sheet.notes]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", *notes, r"\end{table}"]) + "\n"
 
 
 def _latex(entry: Entry) -> str:
@@ -126,6 +136,9 @@ def _tex(text: str) -> str:
         "±": "$\\pm$",
         "†": "$\\dagger$",
         "λ": "$\\lambda$",
+        "<": "$<$",
+        ">": "$>$",
+        "|": "$|$",
     }
     table |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(table.get(c, c) for c in text)

@@ -75,9 +75,7 @@ def _section(anchor: str, results: Results) -> Section:
     layout = man.settings["layout"]
     tables = times.sheets(results) if layout == "time" else sheets(results)
     notes = [man.shown["note"]] if man.shown["note"] else []
-    world = "on the embedded world" if man.settings["world"] else ""
-    title = f"{man.shown['title']} {world}".strip()
-    section = Section(anchor, man.shown["item"], title, tables, notes + remarks(results))
+    section = Section(anchor, man.shown["item"], results.title, tables, notes + remarks(results))
     for name, files in figures(results).items():
         section.figures[name.replace(man.name, anchor, 1)] = files
     return section

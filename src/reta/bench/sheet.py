@@ -72,8 +72,7 @@ def columns(results: Results) -> list[Column]:
     settings, shown = man.settings, man.shown
     kind, streams = settings["columns"], list(settings["streams"])
     metrics, many = settings["metrics"], len(settings["metrics"]) > 1
-    data = shown["data"]
-    groups = {k: tuple(v) for k, v in shown["groups"].items()}
+    data, groups = shown["data"], averages(results)
     out: list[Column] = []
 
     def add(title: str, names: Sequence[str], stream: str, average: bool) -> None:
@@ -90,26 +89,43 @@ def columns(results: Results) -> list[Column]:
     if kind == "data":
         for name in data:
             add(name, (name,), streams[0], average=False)
-    for title, names in (groups or {"Average": tuple(data)}).items():
+    for title, names in groups.items():
         if kind == "groups" or len(names) > 1:
             add(title, names, streams[0], average=True)
     return out
 
 
+def averages(results: Results) -> dict[str, tuple[str, ...]]:
+    """The averages a plan shows: title -> data sets; of two over the same sets the first."""
+    shown = results.manifest.shown
+    found: dict[tuple[str, ...], str] = {}
+    for title, names in (shown["groups"] or {"Average": shown["data"]}).items():
+        found.setdefault(tuple(names), title)
+    return {title: names for names, title in found.items()}
+
+
 def _sheet(results: Results, model: str) -> Sheet:
     man = results.manifest
-    cols = columns(results)
+    cols = [col for col in columns(results) if _measured(results, model, col)]
     rows = [
         row["label"] for row in man.rows if any(c.row == row["label"] and c.model == model for c in man.cells)
     ]
     reference = man.shown["reference"] if man.shown["reference"] in rows else ""
-    sheet = Sheet(man.name, man.shown["title"], model, cols, {}, reference=reference)
+    sheet = Sheet(man.name, results.title, model, cols, {}, reference=reference)
     for row in rows:
         sheet.entries[row] = [_entry(results, sheet, row, col) for col in cols]
     for i, col in enumerate(cols):
         _mark_best([entries[i] for entries in sheet.entries.values()], col.metric)
     sheet.notes = remarks(results)
     return sheet
+
+
+def _measured(results: Results, model: str, col: Column) -> bool:
+    """Whether a column can have numbers: not the AUROC of a stream without unknown images, say."""
+    places = [(row["label"], model, data, col.stream) for row in results.manifest.rows for data in col.data]
+    ids = [id for place in places for id in results.ids(*place)]
+    plain = col.metric in ("accuracy", "moved") or not ids
+    return plain or any(col.metric in results.records[id]["metrics"] for id in ids)
 
 
 def _entry(results: Results, sheet: Sheet, row: str, col: Column) -> Entry:
@@ -158,11 +174,14 @@ def _against(
 
 
 def _print(results: Results, sheet: Sheet, row: str, col: Column, entry: Entry) -> None:
-    """The printed value beside ours; of other data, without a difference, where only averages are shown."""
+    """The printed value beside ours; of other data, without a difference, where only averages are shown, and
+    then beside the first of them."""
     man = results.manifest
     world = bool(man.settings["world"])
     model = published.only_model(man.name) if world and man.settings["columns"] == "groups" else sheet.model
-    key = "Average" if world and col.average and col.key not in ("Changed",) else col.key
+    first = col.data == next(iter(averages(results).values()))
+    key = "Average" if world and col.average and col.key != "Changed" else col.key
+    key = key if first or not world else ""
     entry.printed = published.value(man.name, model or "", row, key)
     entry.foreign = world
     if entry.printed is None:
@@ -175,10 +194,10 @@ def _print(results: Results, sheet: Sheet, row: str, col: Column, entry: Entry) 
 
 def _mark_best(entries: Sequence[Entry], metric: str) -> None:
     there = [entry for entry in entries if entry.value is not None]
-    if len(there) < 2 or metric in ("changed", "better", "moved"):
+    values = {round(entry.value, 2) for entry in there if entry.value is not None}
+    if len(values) < 2 or metric in ("changed", "better", "moved"):
         return
-    pick = min if metric in LOWER else max
-    best = pick(round(entry.value, 2) for entry in there if entry.value is not None)
+    best = (min if metric in LOWER else max)(values)
     for entry in there:
         entry.best = entry.value is not None and round(entry.value, 2) == best
 

@@ -39,7 +39,7 @@ def _sheet(results: Results, model: str) -> Sheet:
         Column("Gain", "gain", data, stream, True, "Gain"),
     ]
     rows = [row["label"] for row in man.rows]
-    sheet = Sheet(man.name, man.shown["title"], model, cols, {}, reference=man.shown["reference"])
+    sheet = Sheet(man.name, results.title, model, cols, {}, reference=man.shown["reference"])
     for row in rows:
         sheet.entries[row] = [_entry(results, sheet, row, col) for col in cols]
     base = sheet.entries[rows[0]][-2].value if rows else None
