@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -14,6 +15,7 @@ from PIL import Image
 from reta.bench import metrics, pictures
 from reta.bench.collect import Results
 from reta.bench.plan import METRICS
+from reta.bench.sheet import averages
 from reta.errors import require
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
@@ -134,7 +136,7 @@ def curve(results: Results) -> Canvas | None:
     panels = list(
         dict.fromkeys(row["panel"] or row["label"].rpartition(" = ")[0].rpartition(", ")[2] for row in rows)
     )
-    groups = dict(man.shown["groups"]) or {"Average": man.shown["data"]}
+    groups = {title: list(names) for title, names in averages(results).items()}
     if not rows:
         return None
     turned = len(panels) == 1
@@ -147,8 +149,10 @@ def curve(results: Results) -> Canvas | None:
                 for r in rows
                 if (r["panel"] or r["label"].rpartition(" = ")[0].rpartition(", ")[2]) == panel
             ]
+            places = _ticks(axes, sorted({row["x"] for row in inside}))
             for k, series in enumerate(dict.fromkeys(row["series"] for row in inside)):
-                _line(axes, results, [r for r in inside if r["series"] == series], data, k, series)
+                _line(axes, results, [r for r in inside if r["series"] == series], data, k, places)
+            _room(axes)
             axes.set(
                 xlabel=panel,
                 ylabel="accuracy, %" if j + turned * i == 0 else "",
@@ -159,7 +163,12 @@ def curve(results: Results) -> Canvas | None:
 
 
 def _line(
-    axes: Any, results: Results, rows: list[dict[str, Any]], data: list[str], k: int, label: str
+    axes: Any,
+    results: Results,
+    rows: list[dict[str, Any]],
+    data: list[str],
+    k: int,
+    places: Mapping[float, float],
 ) -> None:
     model = results.manifest.shown["models"][0]
     points = []
@@ -167,25 +176,44 @@ def _line(
         values = [results.values("accuracy", *place) for place in _places(results, row["label"], model, data)]
         if all(values):
             orders = [fmean(v[o % len(v)] for v in values) for o in range(max(map(len, values)))]
-            points.append((row["x"], fmean(orders), pstdev(orders)))
+            points.append((places[row["x"]], fmean(orders), pstdev(orders)))
     if points:
         x, y, spread = zip(*points, strict=True)
         colour, dash = look(k)
-        axes.plot(x, y, "o", ls=dash, color=colour, ms=4, lw=1.6, label=label or None)
+        axes.plot(x, y, "o", ls=dash, color=colour, ms=4, lw=1.6, label=rows[0]["series"] or None)
         low, high = (
             [a - b for a, b in zip(y, spread, strict=True)],
             [a + b for a, b in zip(y, spread, strict=True)],
         )
         axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
-        _ticks(axes, x)
 
 
-def _ticks(axes: Any, x: tuple[float, ...]) -> None:
-    """Doubling values on a doubling axis; else every value its own tick."""
+def _ticks(axes: Any, x: list[float]) -> dict[float, float]:
+    """Where values stand on the axis, each with its own tick: doubling values on a doubling axis, and values
+    so close that their numbers would run into each other at equal distances."""
+    places = x
     if len(x) > 3 and min(x) > 0 and max(x) / min(x) >= 32:
         axes.set_xscale("log", base=2)
-    axes.set_xticks(x, [f"{value:g}" for value in x])
+    elif len(x) > 2 and min(b - a for a, b in pairwise(x)) < (max(x) - min(x)) / 10:
+        places = [float(k) for k in range(len(x))]
+    axes.set_xticks(places, [f"{value:g}" for value in x])
     axes.minorticks_off()
+    return dict(zip(x, places, strict=True))
+
+
+def _room(axes: Any, least: float = 1.0) -> None:
+    """At least one point from bottom to top, so that a flat line looks flat."""
+    low, high = axes.get_ylim()
+    if high - low < least:
+        axes.set_ylim((low + high - least) / 2, (low + high + least) / 2)
+
+
+def _settled(axes: Any) -> None:
+    """The range of all lines after the first tenth: before, a few images swing them from 0 to 100."""
+    values = [v for line in axes.lines for v in line.get_ydata()[len(line.get_ydata()) // 10 :]]
+    if values:
+        pad = max(0.5, 0.06 * (max(values) - min(values)))
+        axes.set_ylim(min(values) - pad, max(values) + pad)
 
 
 def stream(results: Results) -> Canvas | None:
@@ -210,8 +238,11 @@ def stream(results: Results) -> Canvas | None:
                         color=colour,
                         ls=dash,
                         lw=1.6,
+                        # dashes above solid lines: of two that coincide both are seen
+                        zorder=2.1 + 0.1 * DASHES.index(dash),
                         label=row["label"],
                     )
+            _settled(axes)
             axes.set(
                 title=name if i == 0 else "",
                 xlabel="images seen" if i else "",
@@ -225,7 +256,8 @@ def bars(results: Results) -> Canvas | None:
     """One panel for each metric: the methods side by side on every data set."""
     man = results.manifest
     data, model, rows = man.shown["data"], man.shown["models"][0], [row["label"] for row in man.rows]
-    canvas = Canvas(1, len(man.settings["metrics"]), width=5.2)
+    width = max(5.2, 0.34 * len(data) * len(rows))
+    canvas = Canvas(1, len(man.settings["metrics"]), width=width)
     for axes, metric in zip(canvas.axes[0], man.settings["metrics"], strict=True):
         for k, row in enumerate(rows):
             values = [results.values(metric, *place) for place in _places(results, row, model, data)]
@@ -236,7 +268,7 @@ def bars(results: Results) -> Canvas | None:
             axes.bar_label(made, [f"{h:.1f}" if h else "" for h in heights], fontsize=6, padding=1)
         axes.set_xticks(range(len(data)), data)
         axes.grid(axis="x", visible=False)
-        axes.set(title=METRICS[metric], ylim=(0.0, None))
+        axes.set(title=METRICS[metric], ylim=(0.0, 1.06 * axes.get_ylim()[1]))
     canvas.legend()
     return canvas
 
@@ -261,6 +293,7 @@ def diagram(results: Results) -> Canvas | None:
             ylim=(0, 1),
             ylabel="share that is right" if k == 0 else "",
         )
+    canvas.figure.supxlabel("the stronger the colour, the more answers in a bin", fontsize=7)
     return canvas
 
 
