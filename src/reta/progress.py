@@ -30,4 +30,13 @@ def bar(
             yield item
             display.advance(job)
             speed = display.tasks[0].finished_speed or display.tasks[0].speed
-            display.update(job, rate=f"{speed:,.0f} {unit}/s" if speed else "")
+            display.update(job, rate=rate(speed, unit) if speed else "")
+
+
+def rate(speed: float, unit: str) -> str:
+    """How many in a second; of what takes longer than one, in a minute.
+
+    >>> rate(1234.5, "images"), rate(0.05, "jobs")
+    ('1,234 images/s', '3.0 jobs/min')
+    """
+    return f"{speed:,.0f} {unit}/s" if speed >= 1 else f"{60 * speed:.1f} {unit}/min"
