@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reta import cli
+from reta.bench import plan as plans
 from reta.data import shapes
 
 PAGE = Path(__file__).parents[1] / "docs" / "howto" / "bench.md"
@@ -61,6 +62,17 @@ def test_help_says_enough(command: str, monkeypatch, capsys) -> None:
         cli.main()
     text = capsys.readouterr().out
     assert not stop.value.code and len(text) > 300
+
+
+def test_all_stands_for_every_plan(monkeypatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(
+        "reta.bench.run.run_all", lambda plans, *_, **__: ran.extend(p.name for p in plans) or []
+    )
+    monkeypatch.setattr(sys, "argv", ["reta", "bench", "run", "all", "--world", "shapes"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code and ran == plans.names()
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,12 @@ Partial = Annotated[bool, typer.Option("--allow-partial", help="Take a set whose
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Forget which cells an earlier run with other settings had.")
 ]
-Plans = Annotated[list[str], typer.Argument(help="Plans of `reta bench list`, or TOML files of your own.")]
+Plans = Annotated[
+    list[str],
+    typer.Argument(
+        help="Plans of `reta bench list`, or TOML files of your own; all: every plan of the list."
+    ),
+]
 Folders = Annotated[list[Path], typer.Argument(help="Folders that `reta bench run --out` wrote.")]
 
 
@@ -159,6 +164,7 @@ def run(
 
     Example: reta bench run table3 --world shapes --limit 200 --views 8
     """
+    from reta.bench import plan as known
     from reta.bench.run import run_all
     from reta.bench.stage import Options
 
@@ -168,7 +174,7 @@ def run(
     failed: dict[str, str] = {}
     chosen = [
         _chosen(name, data, models, methods, extra, reward, world, limit, views, orders, seed)
-        for name in plans
+        for name in (known.names() if plans == ["all"] else plans)
     ]
     for summary in run_all(chosen, out, options, workers=jobs, ray=ray, fresh=fresh):
         failed |= summary.failed
