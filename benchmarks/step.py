@@ -6,7 +6,9 @@
 The literal form is `tests/reference_reta.py`: a covariance tensor [D,C,C], a full SVD per image, autograd and
 torch.optim.AdamW, the cache as Python lists. Both see the same made-up features (fp32, 64 views, 512 dimensions),
 one image after the other in turn, after the library has seen a few images per class so that the caches are filled.
-Ratios are by the clock, and in brackets by processor time, which other work on the machine disturbs less.
+Ratios are by the clock, and in brackets by processor time, which other work on the machine disturbs less. The floor is
+what as many operations of torch cost on a single number as the costliest of some steps dispatches: no step of that
+many operations can be faster.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import reta
 from reta import state as states
@@ -96,6 +99,37 @@ def timed(call: Any, into: list[tuple[float, float]]) -> Any:
     return value
 
 
+class Counter(TorchDispatchMode):
+    """Counts the operations that are dispatched while it is on."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def dispatched(method: Any, task: reta.Task, state: states.State, views: Tensor) -> int:
+    """Operations of the costliest of some steps: those of a step that moves the text, if one of them does."""
+    counts = []
+    for row in views:
+        with Counter() as counter:
+            _, state = method.step(task, state, reta.Sample(row))
+        counts.append(counter.count)
+    return max(counts)
+
+
+def operation(rounds: int = 20000) -> float:
+    """Milliseconds of one operation on one number."""
+    x, best = torch.ones(1), math.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            x + x
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best / rounds
+
+
 def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
     """Milliseconds per image of each form on the same images, and how far their answers are apart."""
     task, views = features(classes, samples)
@@ -118,7 +152,12 @@ def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
             for row, output in zip(block, outputs if reference is not None else (), strict=False):
                 answer = timed(lambda r=row: reference(r), times["literal"])
                 gap = max(gap, float((answer["probs"] - output.probs).abs().max()))
-    return summary(classes, times, reliable / samples) | ({"largest_gap": gap} if with_literal else {})
+    row = summary(classes, times, reliable / samples) | ({"largest_gap": gap} if with_literal else {})
+    with torch.no_grad():
+        for name, method in methods.items():
+            row[name]["operations"] = dispatched(method, task, state[name], views[:BLOCK])
+            row[name]["floor_ms"] = row[name]["operations"] * operation()
+    return row
 
 
 def summary(classes: int, times: dict[str, list[tuple[float, float]]], reliable: float) -> dict[str, Any]:
@@ -176,7 +215,7 @@ def peak(classes: int, preset: str) -> dict[str, Any]:
 
 def show(row: dict[str, Any]) -> None:
     cells = [f"C = {row['classes']:>6}"]
-    cells += [f"{n} {row[n]['ms']:9.2f} ms" for n in PRESETS]
+    cells += [f"{n} {row[n]['ms']:9.2f} ms (floor {row[n]['floor_ms']:.2f})" for n in PRESETS]
     if "literal" in row:
         cells += [f"literal {row['literal']['ms']:9.1f} ms"]
         cells += [f"{n} {row['faster'][n]:5.0f}x ({row['faster_processor'][n]:.0f}x)" for n in PRESETS]
