@@ -213,7 +213,8 @@ def test_nothing_to_do_and_nowhere_to_go(reta, model, tmp_path):
 
 def test_any_file_name_is_written_and_a_path_that_comes_twice_is_one_image(reta, model, tmp_path):
     folder, out = tmp_path / "names", tmp_path / "names" / "answers.jsonl"
-    paint(folder, 3)
+    paint(folder, 4)
+    (folder / "p003.png").rename(folder / "sep\u2028arated.png")
     (folder / "p000.png").rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.png"))
     (folder / "p001.png").rename(folder / "two\nlines.png")
     (folder / "notes.txt").write_text("no image")
@@ -223,12 +224,12 @@ def test_any_file_name_is_written_and_a_path_that_comes_twice_is_one_image(reta,
     for _ in range(2):  # the second run finds the files of the first in the folder
         code, _, err = reta(*args)
         assert code == 0, err
-        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in out.read_text(encoding="utf-8").split("\n")[:-1]]
         names = [row["path"].rsplit("/")[-1] for row in rows]
-        assert names == ["caf\\xe9.png", "p002.png", "two\nlines.png"]
+        assert names == ["caf\\xe9.png", "p002.png", "sep\u2028arated.png", "two\nlines.png"]
         assert "not taken for images" in err
-        assert "3 results" in err
-    assert "3 rows" in reta("state", "show", f"{out}.state")[1]
+        assert "4 results" in err
+    assert "4 rows, 4 images" in reta("state", "show", f"{out}.state")[1]
     assert "'" in reta("classify", folder / "two\nlines.png", *args[3:-2])[1]
 
 

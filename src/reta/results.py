@@ -114,7 +114,8 @@ def _identity(stream: Any, settings: tuple[Any, ...]) -> str:
 def _whole_lines(journal: Path) -> list[dict[str, Any]]:
     """The lines of a journal; a last one that a kill cut in half is dropped."""
     lines = []
-    for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
+    # Not splitlines: names may hold other line separators, and JSON keeps them as they are.
+    for line in journal.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             lines.append(json.loads(line))
         except ValueError:
