@@ -177,7 +177,10 @@ MISUSE = [
     (("--views", "0"), 2, "views must be"),
     (("--classes", ","), 2, "no class names"),
     (("--classes", "none.txt"), 1, "no such file of class names"),
+    (("--classes", "latin.txt"), 2, "latin.txt is not UTF-8"),
     (("--prompts", "none.json"), 1, "no such prompt file"),
+    (("--templates", "none.txt"), 1, "no such file of templates"),
+    (("--templates", "latin.txt"), 2, "latin.txt is not UTF-8"),
     (("--method", "reta", "--templates", "single"), 2, "prompts"),
     (("--method", "rlcf"), 2, "--reward reta-mini-l"),
     (("--out", "photos.txt/answers.csv"), 1, "choose another place"),
@@ -189,12 +192,19 @@ def test_misuse_is_one_clear_line(reta, model, photos, extra, code, message, tmp
     base = ["classify", photos, "--classes", CLASSES, "--model", model]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos.txt").touch()
+    (tmp_path / "latin.txt").write_bytes(b"a caf\xe9 {}")
     if "--classes" in extra:
         base[2:4] = []
     got, out, err = reta(*base, *extra)
     assert got == code, err
     assert message in err
     assert len([line for line in err.splitlines() if line.strip()]) == 1, err
+
+
+def test_one_class_is_noted(reta, model, photos):
+    code, _, err = reta("classify", photos / "p000.png", "--classes", "nams", "--model", model, "--views", 1)
+    assert code == 0
+    assert "one class, 'nams'" in err
 
 
 def test_nothing_to_do_and_nowhere_to_go(reta, model, tmp_path):

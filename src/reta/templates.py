@@ -36,6 +36,12 @@ def template_set(templates: str | Sequence[str]) -> list[str]:
     return [template("{}") for template in chosen]
 
 
+def template_file(path: str | Path) -> list[str]:
+    """Templates of your own from a text file, one a line."""
+    lines = _text(Path(path), "file of templates").splitlines()
+    return template_set([line.strip() for line in lines if line.strip()])
+
+
 def class_list(classes: Sequence[str] | str | Path) -> list[str]:
     """Class names from a list, "a,b,c", or a text file with one name a line.
 

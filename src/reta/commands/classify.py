@@ -92,6 +92,7 @@ def classify(
     backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
     learned = () if context is None else (_learned(context, backbone),)
     task = reta.Task.build(backbone, classes, _templates(templates), prompts, reward=second)
+    _note_alone(task)
     _note_unknown(task, backbone)
     stream = _stream(state, backbone, task, chosen, seed, second)
     results = None if out is None else Results.open(out, stream, (adapt, top, *learned))
@@ -157,12 +158,18 @@ def name_and_tag(model: str) -> tuple[str, str | None]:
 
 
 def _templates(templates: str) -> str | list[str]:
-    path = Path(templates)
-    if path.suffix != ".txt":
-        return [templates] if "{}" in templates else templates
-    if not path.is_file():
-        raise MissingData(f"no such file of templates: {path}")
-    return [line for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    from reta.templates import template_file
+
+    if templates.endswith(".txt"):
+        return template_file(templates)
+    return [templates] if "{}" in templates else templates
+
+
+def _note_alone(task: Any) -> None:
+    """A mistyped file of names is taken for a name."""
+    if len(task) == 1:
+        text = f"note: there is one class, {task.names[0]!r}, so every image gets it; names are a,b,c or a file"
+        print(text, file=sys.stderr)
 
 
 def _note_unknown(task: Any, model: Any) -> None:
