@@ -187,6 +187,23 @@ def test_features_from_build_to_rm(reta, tmp_path, monkeypatch):
     assert code == 0 and "no stores in" in err
 
 
+def test_features_of_a_model_in_a_folder(reta, tmp_path, tiny_root):
+    from tests import tiny
+
+    tiny.write(tiny_root / "features-vit", "vit")
+    store = ("--root", tmp_path / "features")
+    for command in ("verify", "list"):
+        code, _, err = reta("features", command, *store)
+        assert code == 0 and err.startswith("no stores in")
+    code, _, err = reta("features", "rm", "photos", *store)
+    assert code == 2 and "no stores in" in err
+    build = ("features", "build", "shapes", "--n", 2, "--model", tiny_root / "features-vit", *store)
+    code, out, err = reta(*build, "--views", "plain")
+    assert code == 0 and "2 images, partial, 1 views" in out, err
+    for wrong in ("--n-views", "--batch", "--shard", "--workers", "--n"):
+        assert reta(*build, wrong, 0)[0] == 2
+
+
 @pytest.mark.parametrize(
     "words",
     [("data",), ("data", "check"), ("data", "prompts"), ("prompts", "suggest"), ("features", "build")],

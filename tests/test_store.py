@@ -349,7 +349,7 @@ def test_a_full_disk_at_the_first_file(tmp_path, monkeypatch):
 def test_too_little_space_is_said_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr("reta.bench.building.free_space", lambda path: 100)
     model = Fake()
-    with pytest.raises(Limit, match="GiB free"):
+    with pytest.raises(Limit, match="needs 1.9 KiB, .* has 100 B free"):
         build(noise(), model, "crops", 3, root=tmp_path)
     assert model.calls == 0 and list(tmp_path.iterdir()) == []
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reta import state as states
 from reta.bench.claims import Claim
-from reta.bench.disk import free_space, write_once, writing
+from reta.bench.disk import free_space, readable, write_once, writing
 from reta.bench.encoding import Encoder, Row
 from reta.bench.identity import KINDS, digest, identify, make_views, place
 from reta.bench.index import write_index
@@ -77,8 +77,8 @@ def _begin(
     need, free = row * len(data), free_space(path)
     if need > free:
         raise Limit(
-            f"the store needs {need / 2**30:.2f} GiB, {path.parent} has {free / 2**30:.2f} GiB free: take fewer "
-            "views, or another --root"
+            f"the store needs {readable(need)}, {path.parent} has {readable(free)} free: take fewer views, or "
+            "another --root"
         )
     size = shard or default_shard(row, views, len(data))
     header = {

@@ -50,6 +50,19 @@ def free_space(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
+def readable(count: float) -> str:
+    """A number of bytes for people.
+
+    >>> readable(200), readable(3 * 2**29)
+    ('200 B', '1.5 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def write_once(path: Path, text: str) -> None:
     """Write a file whole, unless it is there: of several writers the first wins."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -168,7 +168,9 @@ def _templates(templates: str) -> str | list[str]:
 def _note_alone(task: Any) -> None:
     """A mistyped file of names is taken for a name."""
     if len(task) == 1:
-        text = f"note: there is one class, {task.names[0]!r}, so every image gets it; names are a,b,c or a file"
+        text = (
+            f"note: there is one class, {task.names[0]!r}, so every image gets it; names are a,b,c or a file"
+        )
         print(text, file=sys.stderr)
 
 

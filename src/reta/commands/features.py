@@ -33,16 +33,16 @@ def build(
         str, typer.Argument(help="Any data: shapes, dtd, photos/, shapes@fog-3, ...", show_default=False)
     ],
     model: Annotated[
-        str, typer.Option(help="An open_clip NAME/TAG, or reta-mini (embedded).")
+        str, typer.Option(help="NAME/TAG of open_clip, reta-mini, reta-photo, a folder.")
     ] = "ViT-B-16/openai",
     weights: Annotated[Path | None, typer.Option(help="A local weights file for the model.")] = None,
     views: Annotated[str, typer.Option(help="How views are made: plain, crops or augmix.")] = "augmix",
-    n_views: Annotated[int, typer.Option(help="Views per image, the plain one included.")] = 64,
+    n_views: Annotated[int, typer.Option(min=1, help="Views per image, the plain one included.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the views.")] = 0,
     engine: Annotated[
         str, typer.Option(help="batched (tensors), or pil (the published pipeline).")
     ] = "batched",
-    n: Annotated[int | None, typer.Option(help="Only the first n images.")] = None,
+    n: Annotated[int | None, typer.Option(min=1, help="Only the first n images.")] = None,
     classes: Annotated[
         str | None, typer.Option(help="Class names for a folder or list: a,b,c or a file.")
     ] = None,
@@ -52,9 +52,9 @@ def build(
     ] = None,
     root: Store = None,
     precision: Annotated[str, typer.Option(help="How features are kept: fp16 or fp32.")] = "fp16",
-    batch: Annotated[int, typer.Option(help="Views per pass of the encoder.")] = 256,
-    shard: Annotated[int | None, typer.Option(help="Images per file; default: 16384 views.")] = None,
-    workers: Annotated[int, typer.Option(help="Threads that read images ahead.")] = 2,
+    batch: Annotated[int, typer.Option(min=1, help="Views per pass of the encoder.")] = 256,
+    shard: Annotated[int | None, typer.Option(min=1, help="Images per file; default: 16384 views.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Threads that read images ahead.")] = 2,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     ray: Annotated[
         str, typer.Option(help="Encode on a Ray cluster: auto, host:port, local.", show_default=False)
@@ -79,10 +79,10 @@ def build(
     import reta.data
     from reta.bench import build as make
     from reta.bench.index import describe
+    from reta.commands.classify import name_and_tag
 
-    name, _, tag = model.partition("/")
     source = reta.data.open(data, data_root, names=classes, layout=layout, n=n, allow_partial=allow_partial)
-    backbone = reta.load(name, tag or None, weights=weights, **_where(device, ray))
+    backbone = reta.load(*name_and_tag(model), weights=weights, **_where(device, ray))
     start = time.monotonic()
     store = make(
         source, backbone, views, n_views, seed, root=root, precision=precision, batch=batch, shard=shard,
@@ -111,6 +111,8 @@ def _where(device: str, ray: str) -> dict[str, str]:
 
 
 def _summary(shown: dict[str, Any], bad: list[dict[str, Any]], source: Any) -> None:
+    from reta.bench.disk import readable
+
     for note in source.notes:
         print(f"note: {note}", file=sys.stderr)
     for path in source.skipped:
@@ -120,26 +122,33 @@ def _summary(shown: dict[str, Any], bad: list[dict[str, Any]], source: Any) -> N
         print(f"bad: {row['key']!r}: {row['reason']}: {why}", file=sys.stderr)
     partial = ", partial" if shown["partial"] else ""
     print(
-        f"{shown['images']} images{partial}, {shown['views']} views, {_size(shown['bytes'])}: {shown['path']}"
+        f"{shown['images']} images{partial}, {shown['views']} views, {readable(shown['bytes'])}: {shown['path']}"
     )
 
 
 @app.command("list")
 def list_stores(root: Store = None, as_json: Json = False) -> None:
     """List all stores: what they are made from, how big they are, whether they are finished."""
+    from reta.bench.disk import readable
     from reta.bench.index import describe
-    from reta.bench.store import features_root, stores
+    from reta.bench.store import stores
     from reta.commands.inspect import table
 
     rows = [describe(path) for path in stores(root)]
     if as_json:
         print(json.dumps(rows))
     elif not rows:
-        print(f"no stores in {features_root(root)}; `reta features build` makes one", file=sys.stderr)
+        print(_none(root), file=sys.stderr)
     else:
         keys = ("id", "data", "model", "recipe", "views", "seed", "images")
-        cells = [(*(r[k] for k in keys), _size(r["bytes"]), _state(r)) for r in rows]
+        cells = [(*(r[k] for k in keys), readable(r["bytes"]), _state(r)) for r in rows]
         table(cells, (*keys, "size", "state"))
+
+
+def _none(root: Path | None) -> str:
+    from reta.bench.store import features_root
+
+    return f"no stores in {features_root(root)}; `reta features build` makes one"
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -149,27 +158,20 @@ def _state(row: dict[str, Any]) -> str:
     return f"{done}, partial" if row["partial"] else done
 
 
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def find(which: list[str], root: Path | None) -> list[Path]:
     """Stores by path, id, or part of the folder's name; each must mean exactly one."""
     from reta.bench.store import stores
 
     known = {path.name: path for path in stores(root)}
-    found = []
+    found: list[Path] = []
     for name in which:
         if (Path(name) / "store.json").is_file():
             found.append(Path(name))
             continue
         fits = [path for folder, path in known.items() if name in folder]
         if len(fits) != 1:
-            hint = f"it fits {', '.join(p.name for p in fits)}" if fits else nearest(name, known)
+            several = f"it fits {', '.join(p.name for p in fits)}"
+            hint = several if fits else nearest(name, known) if known else _none(root)
             raise BadInput(f"which store is {name!r}? {hint}")
         found.append(fits[0])
     return found
@@ -207,6 +209,8 @@ def verify(
                 print(f"  {line}")
     if as_json:
         print(json.dumps(reports))
+    elif not paths:
+        print(_none(root), file=sys.stderr)
     bad = [r for r in reports if r["problems"]]
     if bad:
         step = "build them again" if repair else "--repair removes what is damaged, then build again"
@@ -231,16 +235,17 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Delete stores. Asks first."""
+    from reta.bench.disk import readable
     from reta.bench.index import describe
     from reta.bench.index import remove as delete
 
     paths = find(which, root)
     shown = [describe(path) for path in paths]
     for row in shown if not yes else ():
-        typer.confirm(f"delete {row['path']} ({_size(row['bytes'])})?", abort=True, err=True)
+        typer.confirm(f"delete {row['path']} ({readable(row['bytes'])})?", abort=True, err=True)
     for path in paths:
         delete(path)
     if as_json:
         print(json.dumps([row["path"] for row in shown]))
     else:
-        print(f"deleted {len(paths)} stores, {_size(sum(row['bytes'] for row in shown))}")
+        print(f"deleted {len(paths)} stores, {readable(sum(row['bytes'] for row in shown))}")
