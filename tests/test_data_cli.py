@@ -51,6 +51,9 @@ def test_list_and_show(reta, small):
     assert code == 0 and "The official site is gone" in out and "dpe" in out
     assert "known: 221b0349: ReTA" in reta("data", "show", "food101")[1]
     assert json.loads(reta("data", "show", "imagenet-a:legacy_6862", "--json")[1])["exclude"] == "sh"
+    assert json.loads(reta("data", "show", "shapes-r", "--json")[1])["images"] == 2000
+    code, out, err = reta("data", "list", "--root", small / "nowhere")
+    assert code == 1 and out == "" and err.startswith("error: no such folder")
     code, _, err = reta("data", "show", "carz")
     assert code == 2 and "did you mean 'cars'?" in err and "Traceback" not in err
 
@@ -66,7 +69,8 @@ def test_check(reta, small):
     code, out, _ = reta("data", "check", "--json")
     status = {r["name"]: r["status"] for r in json.loads(out)}
     assert code == 1 and status["dtd"] == "wrong" and status["pets"] == "absent" and len(status) == 15
-    assert reta("data", "check", "dtd", "--root", small / "nowhere")[0] == 1
+    code, out, _ = reta("data", "check", "dtd", "--root", small / "nowhere", "--json")
+    assert code == 1 and json.loads(out)[0]["status"] == "absent"
     code, out, err = reta("data", "check", "--root", small / "nowhere")
     assert code == 1 and out == "" and err.startswith("error: no such folder") and len(err.splitlines()) == 1
 
@@ -80,9 +84,17 @@ def test_check_of_a_folder_of_your_own(reta, tmp_path):
     report = json.loads(out)[0]
     assert code == 1 and [p["kind"] for p in report["problems"]] == ["format"]
     assert "not taken for an image: 'cat/list.txt'" in report["notes"]
+    (photos / "cat" / "0.png").rename(photos / "loose.png")
+    code, _, err = reta("data", "check", photos)
+    assert code == 2 and "--layout flat" in err
+    code, out, _ = reta("data", "check", photos, "--layout", "flat", "--classes", "a,b", "--json")
+    assert [p["kind"] for p in json.loads(out)[0]["problems"]] == ["format"]
+    assert json.loads(out)[0]["classes"] == 2
 
 
 def test_get_says_what_is_left(reta, small):
+    code, _, err = reta("data", "get", "shapes")
+    assert code == 2 and "nothing to get" in err
     code, out, err = reta("data", "get", "sun397")
     assert code == 1 and "404" in out and "3 steps are left" in err
     assert "3. Run `reta data check sun397`." in out and "4. " not in out and "    Note: " in out
@@ -149,8 +161,9 @@ def test_suggest(reta, tmp_path):
         "did you mean 'camera-trap'"
         in reta("prompts", "suggest", "--classes", "fox", "--domain", "cameratrap")[2]
     )
-    code, out, _ = reta("prompts", "suggest", "--classes", "x", "--list")
+    code, out, _ = reta("prompts", "suggest", "--list")
     assert code == 0 and len(out.splitlines()) >= 12
+    assert reta("prompts", "suggest")[0] == 2
     for wrong in ("3", "1000"):
         assert reta("prompts", "suggest", "--classes", "fox", "--n", wrong)[0] == 2
 

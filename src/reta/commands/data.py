@@ -10,7 +10,7 @@ import typer
 
 from reta.commands.prompts import app as prompts_app
 from reta.commands.prompts import prompts_of
-from reta.errors import BadImage, MissingData, RetaError
+from reta.errors import BadImage, BadInput, MissingData, RetaError
 
 app = typer.Typer(help="Data sets: list, show, check, get them; see their prompts.", no_args_is_help=True)
 
@@ -38,17 +38,9 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     from reta.commands.inspect import table
     from reta.data import catalog, shapes
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "images": 2000,
-            "classes": 40,
-            "here": "embedded",
-            "title": "the embedded world",
-            "variants": [],
-        }
-        for name in shapes.SETS
-    ]
+    if root is not None and not root.is_dir():
+        raise MissingData(f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA")
+    rows: list[dict[str, Any]] = [_embedded(name) | {"variants": []} for name in shapes.SETS]
     for name in catalog.names():
         entry = catalog.entry(name)
         shown = {"name": name, "images": entry.test, "classes": entry.classes, "here": _here(entry, root)}
@@ -58,6 +50,14 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     else:
         keys = ("name", "images", "classes", "here", "title")
         table([(*(row[k] for k in keys), ", ".join(row["variants"])) for row in rows], (*keys, "variants"))
+
+
+def _embedded(name: str) -> dict[str, Any]:
+    from reta.data import shapes
+
+    world = shapes.open(name)
+    counts = {"images": len(world), "classes": len(world.names)}
+    return {"name": name, **counts, "here": "embedded", "title": "the embedded world"}
 
 
 def _here(entry: Any, root: Path | None) -> str:
@@ -72,6 +72,12 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show what the catalog knows of a set: counts, layout, names, templates, licence, how to get it."""
     import dataclasses
 
+    from reta.data import shapes
+
+    if name in shapes.SETS:
+        known = _embedded(name) | {"get": "nothing to do: it comes with the package and is drawn on demand"}
+        print(json.dumps(known) if as_json else "\n".join(f"{k:<12}{v}" for k, v in known.items()))
+        return
     entry = _entry(name)
     shown = {k: v for k, v in dataclasses.asdict(entry).items() if v not in ("", (), {})}
     if as_json:
@@ -98,8 +104,10 @@ def _plain(value: Any) -> str:
 
 
 def _entry(name: str) -> Any:
-    from reta.data import catalog
+    from reta.data import catalog, shapes
 
+    if name in shapes.SETS:
+        raise BadInput(f"{name} comes with the package and is drawn on demand: there is nothing to get")
     if name.endswith(".toml"):
         return catalog.read(Path(name))
     set_name, _, variant = name.partition(":")
@@ -113,6 +121,11 @@ def check(
         typer.Argument(help="Sets or your own folders and lists; none: all.", show_default=False),
     ] = None,
     root: Root = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Class names for your own data: a,b,c or a file.", show_default=False),
+    ] = None,
+    layout: Annotated[str, typer.Option(help="For your own folder: auto, classes or flat.")] = "auto",
     as_json: Json = False,
 ) -> None:
     """Compare copies with the catalog: counts, split files, class names, empty files. Prints what is missing
@@ -136,7 +149,7 @@ def check(
         if name.partition(":")[0] in known or name.endswith(".toml"):
             report = check_entry(_entry(name), base).as_dict()
         else:
-            report = _check_own(name)
+            report = _check_own(name, root, classes, layout)
         reports.append(report)
         if not as_json:
             _show_report(report, brief=not names)
@@ -148,12 +161,12 @@ def check(
         raise RetaError(f"{len(wrong)} of {len(reports)} sets are not right: {', '.join(wrong)}")
 
 
-def _check_own(name: str) -> dict[str, Any]:
+def _check_own(name: str, root: Path | None, classes: str | None, layout: str) -> dict[str, Any]:
     """Decode every image of a source that is in no catalog."""
     import reta.data
     from reta.progress import bar
 
-    data = reta.data.open(name)
+    data = reta.data.open(name, root, names=classes, layout=layout)
     problems = []
     for i in bar(range(len(data)), total=len(data), what=f"checking {data.name}"):
         try:

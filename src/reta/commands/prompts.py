@@ -76,7 +76,9 @@ def _source(record: dict[str, Any]) -> str:
 
 @app.command()
 def suggest(
-    classes: Annotated[str, typer.Option(help="Class names: a,b,c or a text file with one name a line.")],
+    classes: Annotated[
+        str, typer.Option(help="Class names: a,b,c or a text file with one name a line.", show_default=False)
+    ] = "",
     domain: Annotated[str, typer.Option(help="What the images are; see --list.")] = "photo",
     n: Annotated[int, typer.Option(help="Sentences per class, at least 4.")] = 12,
     out: Annotated[Path | None, typer.Option(help="Write to this file; it must not exist.")] = None,

@@ -75,6 +75,10 @@ def check(entry: Entry, root: Path) -> Report:
 
 
 def _place(entry: Entry, root: Path, report: Report) -> Place | None:
+    if not root.is_dir():
+        text = f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA"
+        report.problems.append(Problem("folder", text))
+        return None
     place = locate(entry, root)
     if place is None:
         report.problems.append(Problem("folder", f"no folder {' or '.join(entry.folders)} in {root}"))

@@ -67,8 +67,9 @@ def open_folder(
         # Either guess would be wrong for someone, and would not show.
         if folders and loose:
             raise BadInput(
-                f"{root} holds images and sub-folders: is every sub-folder a class (layout='classes') or is "
-                "everything below it one set without labels (layout='flat')?"
+                f"{root} holds images and sub-folders: is every sub-folder a class (layout='classes', on the "
+                "command line --layout classes) or is everything below it one set without labels "
+                "(layout='flat', --layout flat)?"
             )
         layout = "classes" if folders else "flat"
     files = [p for p in walk(root) if layout == "flat" or p.parent != root]
