@@ -34,6 +34,14 @@ def test_the_demo_leaves_numbers_a_figure_and_a_page(monkeypatch, tmp_path, caps
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
+def test_the_demo_of_one_method(monkeypatch, tmp_path):
+    args = ["demo", "--out", str(tmp_path), "--images", "2", "--views", "1", "--methods", "zeroshot"]
+    monkeypatch.setattr(sys, "argv", ["reta", *args, "--sets", "shapes"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+
+
 def test_the_demo_refuses_unknown_sets(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["reta", "demo", "--out", str(tmp_path), "--sets", "shapez"])
     with pytest.raises(SystemExit) as stop:

@@ -47,7 +47,8 @@ def figure(out: Path, table: dict[str, dict[str, float]], names: list[str], curv
     left.axhline(0, color="0.4", lw=0.8)
     left.set(title=f"gain over the frozen model ({base})", ylabel="points of accuracy")
     left.set_xticks(range(len(names)), names)
-    left.legend(fontsize=8, ncols=2)
+    if others:
+        left.legend(fontsize=8, ncols=2)
     for method in table:
         curve = curves[f"{moved}/{method}"].tolist()
         skip = min(20, len(curve) - 1)  # the first few images make the mean jump
