@@ -158,7 +158,8 @@ def _typed(name: str, data: bytes = b"") -> Iterator[None]:
     except (BadImage, MemoryError):
         raise
     except Image.DecompressionBombError as error:
-        raise BadImage(f"{name}: {error}; shrink it first", "pixels") from error
+        size = str(error).partition(", could be")[0].lower()
+        raise BadImage(f"{name}: {size}; shrink it first", "pixels") from error
     except UnidentifiedImageError as error:
         if data.startswith(_MAGIC):
             message = f"{name} begins like an image but its header is damaged; fetch it again"
