@@ -183,7 +183,9 @@ MISUSE = [
     (("--templates", "latin.txt"), 2, "latin.txt is not UTF-8"),
     (("--method", "reta", "--templates", "single"), 2, "prompts"),
     (("--method", "rlcf"), 2, "--reward reta-mini-l"),
-    (("--out", "photos.txt/answers.csv"), 1, "choose another place"),
+    (("--out", "photos.txt/answers.csv"), 1, "photos.txt is no folder; choose another place"),
+    (("--out", "answers.csv"), 1, "it is a folder; choose another place"),
+    (("--state", "answers.csv", "--no-adapt"), 1, "a folder, not a state file: answers.csv"),
 ]
 
 
@@ -192,6 +194,7 @@ def test_misuse_is_one_clear_line(reta, model, photos, extra, code, message, tmp
     base = ["classify", photos, "--classes", CLASSES, "--model", model]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos.txt").touch()
+    (tmp_path / "answers.csv").mkdir()
     (tmp_path / "latin.txt").write_bytes(b"a caf\xe9 {}")
     if "--classes" in extra:
         base[2:4] = []
@@ -380,6 +383,9 @@ def test_doctor(reta, monkeypatch):
     assert report["ok"] is True
     from reta.commands import doctor
 
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H200")
+    assert "H200, features in fp16" in reta("doctor", "--offline")[1]
     monkeypatch.setattr(
         doctor, "torch_fits", lambda: (False, "do not fit; type: pip install open-clip-torch")
     )
@@ -411,6 +417,10 @@ def test_a_context_is_learned_and_used(reta, model, tmp_path):
     assert code == 1 and "none.safetensors" in err
     code, _, err = reta(*base, "reta", "--context", out)
     assert code == 2 and "context" in err
+    assert out.is_file()
+    code, printed, _ = reta("state", "show", out)
+    assert code == 0
+    assert "not a state of a stream" in printed
     (tmp_path / "flat").mkdir()
     paint(tmp_path / "flat", 2)
     code, _, err = reta("coop", "fit", tmp_path / "flat", "--model", model, "--out", out)

@@ -127,7 +127,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
-        raise MissingData(f"no such state file: {path}")
+        raise MissingData(f"{'a folder, not a' if Path(path).is_dir() else 'no such'} state file: {path}")
     try:
         with safe_open(str(path), framework="pt") as file:
             yield file

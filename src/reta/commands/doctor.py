@@ -89,7 +89,7 @@ def device() -> str:
     import torch
 
     if torch.cuda.is_available():
-        return f"cuda: {torch.cuda.get_device_name()}, features in bf16"
+        return f"cuda: {torch.cuda.get_device_name()}, features in fp16"
     return f"cpu, {torch.get_num_threads()} threads, features in fp32"
 
 

@@ -136,7 +136,7 @@ def state_show(path: Annotated[Path, typer.Argument(help="A state file.")], as_j
         print(json.dumps(header | {"tensors": tensors}))
         return
     if "classes" not in header:
-        print(f"the state behind a results file: {header['rows']} rows, {header['seen']} images")
+        _other(header)
         table(list(tensors.items()), ("tensor", "type and shape"))
         return
     classes = header["classes"]
@@ -147,3 +147,14 @@ def state_show(path: Annotated[Path, typer.Argument(help="A state file.")], as_j
     print(f"classes  {len(classes)}: {', '.join(classes[:8])}{', ...' if len(classes) > 8 else ''}")
     print("fields   " + ", ".join(f"{k}={v}" for k, v in header["fields"].items()))
     table(list(tensors.items()), ("tensor", "type and shape"))
+
+
+def _other(header: dict[str, Any]) -> None:
+    """What the other files are that are written in this form."""
+    if {"rows", "seen"} <= header.keys():
+        print(f"the state behind a results file: {header['rows']} rows, {header['seen']} images")
+        return
+    print("a file of reta, but not a state of a stream:")
+    for key, value in header.items():
+        text = str(value)
+        print(f"{key:<12}{text if len(text) < 80 else text[:77] + '...'}")

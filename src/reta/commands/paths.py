@@ -65,5 +65,8 @@ def check_writable(path: Path) -> None:
     folder = path.absolute().parent
     while not folder.exists():
         folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    if path.is_dir() or not folder.is_dir():
+        what = "it is a folder" if path.is_dir() else f"{folder} is no folder"
+        raise RetaError(f"cannot write {path}: {what}; choose another place")
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise RetaError(f"cannot write {path}: no right to write in {folder}; choose another place")
