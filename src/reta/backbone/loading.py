@@ -173,8 +173,8 @@ def _tokenizer(source: Source, text: dict[str, Any]) -> Any:
         raise MissingData(
             f"the tokenizer of {source.name} ({wanted} on huggingface.co) cannot be had"
             f"{f' ({reason})' if reason else ''}: put open_clip_config.json, the weights and the tokenizer "
-            f"files of that repository in a folder and pass it, reta.load('FOLDER'). "
-            f"Without downloads: reta.load('reta-mini'), or reta.load('reta-photo') for photographs"
+            f"files of that repository in a folder and pass it, reta.load('FOLDER') or --model FOLDER. "
+            f"Without downloads: reta-mini, or reta-photo for photographs"
         ) from error
 
 

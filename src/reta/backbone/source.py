@@ -86,7 +86,7 @@ def _common(name: str, tags: list[str]) -> Mapping[str, Any]:
     if len(set(forms.values())) > 1:
         raise BadInput(
             f"weights of {name} differ in preprocessing or activation from tag to tag: "
-            f"say which the file is like, tag=... ({', '.join(tags)})"
+            f"say which the file is like, tag=... or --model {name}/TAG ({', '.join(tags)})"
         )
     return open_clip.get_pretrained_cfg(name, tags[0]) if tags else {}
 
