@@ -441,6 +441,12 @@ def test_get_fetches_an_archive_and_checks_it(tmp_path, monkeypatch):
         path.read_text().replace("https://people.eecs.berkeley.edu/~hendrycks/imagenet-r.tar", url)
     )
     monkeypatch.setenv("RETA_CATALOG", str(folder))
+    whole = (tmp_path / "imagenet-r.tar").read_bytes()
+    (tmp_path / "imagenet-r.tar").write_bytes(whole[:5000])
+    with pytest.raises(MissingData, match="damaged"):
+        get(catalog.entry("imagenet-r"), tmp_path / "root")
+    assert not [p for p in (tmp_path / "root").rglob("*") if p.is_file()]
+    (tmp_path / "imagenet-r.tar").write_bytes(whole)
     got = get(catalog.entry("imagenet-r"), tmp_path / "root")
     assert got.fetched == [url] and got.report.status == "ok" and got.steps == []
     assert get(catalog.entry("imagenet-r"), tmp_path / "root").fetched == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -87,14 +88,24 @@ def _archive(url: str, folder: Path) -> str:
         with urllib.request.urlopen(url, timeout=60) as answer, part.open("wb") as file:  # noqa: S310
             for block in _blocks(answer):
                 file.write(block)
-        with tarfile.open(part) as archive:
-            # The filter refuses members that leave the folder, links included.
-            archive.extractall(folder, filter="data")
+        _unpack(part, folder)
     except tarfile.TarError as error:
         raise MissingData(f"{url} is not a tar archive, or it is damaged ({error})") from error
     finally:
         part.unlink(missing_ok=True)
     return url
+
+
+def _unpack(part: Path, folder: Path) -> None:
+    """Unpack beside, then rename: half an archive would look like a set with images missing."""
+    from reta.progress import bar
+
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as beside:
+        with tarfile.open(part) as archive:
+            # The filter refuses members that leave the folder, links included.
+            archive.extractall(beside, bar(archive, what="unpacking", unit="files"), filter="data")
+        for entry in Path(beside).iterdir():
+            entry.replace(folder / entry.name)
 
 
 def _blocks(answer: object) -> Iterator[bytes]:
