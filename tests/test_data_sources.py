@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from PIL import Image
@@ -466,6 +467,16 @@ def test_get_refuses_an_archive_that_leaves_its_folder(tmp_path, monkeypatch):
     path.write_text(path.read_text().replace("file://", "ftp://"))
     with pytest.raises(MissingData, match="not an https address"):
         get(catalog.entry("imagenet-r"), tmp_path / "root")
+
+
+def test_get_notices_a_connection_that_was_cut(tmp_path, monkeypatch):
+    class Answer(io.BytesIO):
+        headers: ClassVar = {"Content-Length": "20000"}
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Answer(bytes(10240)))
+    with pytest.raises(MissingData, match="cut off after 10,240 of 20,000 bytes"):
+        get(catalog.entry("imagenet-r"), tmp_path)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
 
 def test_get_from_hugging_face(tmp_path, monkeypatch):

@@ -88,6 +88,10 @@ def _archive(url: str, folder: Path) -> str:
         with urllib.request.urlopen(url, timeout=60) as answer, part.open("wb") as file:  # noqa: S310
             for block in _blocks(answer):
                 file.write(block)
+            # Python takes a connection that was cut for the end of the file.
+            wanted, got = answer.headers.get("Content-Length"), file.tell()
+        if wanted and got != int(wanted):
+            raise MissingData(f"{url} was cut off after {got:,} of {int(wanted):,} bytes; try again")
         _unpack(part, folder)
     except tarfile.TarError as error:
         raise MissingData(f"{url} is not a tar archive, or it is damaged ({error})") from error
