@@ -124,6 +124,10 @@ def test_prompts_of_a_set(reta, small, tmp_path):
         "sentences": ["a polka-dotted thing.", "It has dots.", "Dots."],
     }
     assert len(found["prompts"]["sha256"]) == 64 and found["prompts"]["known"] == ""
+    photos = folder(tmp_path / "photos")
+    for family, count in (("coop", 1), ("dpe", 7)):
+        found = json.loads(reta("data", "prompts", photos, "--templates", family, "--json")[1])
+        assert {len(row["sentences"]) for row in found["classes"]} == {count}
     (tmp_path / "bad.json").write_text(json.dumps({"banded": ["x"]}))
     code, _, err = reta("data", "prompts", "dtd", "--prompts", tmp_path / "bad.json")
     assert code == 2 and "no sentences for ['polka-dotted', 'zigzagged']" in err

@@ -106,7 +106,8 @@ def table(
     names, own = _names_of(name, entry, classes, root)
     chosen = templates
     if templates in ("coop", "tpt", "zero-ensemble", "tda", "dpe", "dmn"):
-        chosen = entry.family(templates) if entry is not None else "openai-7"
+        alone = "single" if templates in ("coop", "tpt") else "openai-7"
+        chosen = entry.family(templates) if entry is not None else alone
     record: dict[str, Any] = {}
     extra: Mapping[str, Sequence[str]] | None = own
     if sentences is not None:
