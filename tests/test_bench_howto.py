@@ -98,3 +98,34 @@ def test_mistakes_are_one_line(
         cli.main()
     error = capsys.readouterr().err
     assert stop.value.code == code and message in error and "Traceback" not in error
+
+
+def test_a_sweep_tells_what_its_numbers_leave_out(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(6):
+        image, label = shapes.open("shapes", n=6)[i]
+        folder = tmp_path / "photos" / shapes.classes()[label].replace(" ", "_")
+        folder.mkdir(parents=True, exist_ok=True)
+        image.save(folder / f"{i}.png")
+    (folder / "bad.png").write_bytes(b"no image")
+    words = [
+        "reta",
+        "sweep",
+        "tda",
+        "--grid",
+        "slots=1,2",
+        "--data",
+        "photos",
+        "--views",
+        "1",
+        "--features",
+        "f",
+    ]
+    for more in ([], ["--json"]):
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        assert not stop.value.code
+        assert "1 images could not be read and count as wrong" in (printed.out if more else printed.err)
+        assert "no sentences per class" in (printed.out if more else printed.err)

@@ -23,6 +23,9 @@ def sweep(
     model: Annotated[str, typer.Option(help="NAME/TAG, reta-mini, a path.")] = "reta-mini",
     preset: Annotated[str, typer.Option(help="Where the other fields come from.")] = "fixed",
     text: Annotated[str, typer.Option(help="Prompts: templates, or templates+cupl.")] = "openai-7+cupl",
+    prompts: Annotated[
+        Path | None, typer.Option(help="JSON: class name -> sentences, for +cupl.", show_default=False)
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(help="Images: a fixed random subset.", show_default=False)
     ] = None,
@@ -59,7 +62,9 @@ def sweep(
 
     row = Row(label=method, method=method, preset=preset, text=text)
     plan = Plan(name="sweep", title="", rows=(row,), data=(data,), models=(model,), limit=limit, views=views)
-    stage = Stage(plan, Options(features=features, root=root, device=device, progress=not as_json))
+    stage = Stage(
+        plan, Options(features=features, root=root, prompts=prompts, device=device, progress=not as_json)
+    )
     chosen, _ = method_of(plan, row, data)
     if chosen.needs:
         raise BadInput(f"{method} works through the encoders; a sweep is for methods on features alone")
@@ -81,13 +86,14 @@ def sweep(
         device=device,
         progress=not as_json,
     )
-    rows = found.rows()
+    rows, notes = found.rows(), stage.notes
     if as_json:
-        print(
-            json.dumps({"data": data, "model": model, "images": len(labels), "orders": orders, "rows": rows})
-        )
+        about = {"data": data, "model": model, "images": len(labels), "orders": orders}
+        print(json.dumps(about | {"rows": rows, "notes": notes}))
         return
     table([tuple(r.values()) for r in rows], tuple(rows[0]))
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     print(f"{len(labels)} images of {data}, {orders} orders; chosen with labels", file=sys.stderr)
 
 
