@@ -61,6 +61,12 @@ def title(method: str, preset: str) -> str:
     return link + ("" if preset == "fixed" else f", {preset}")
 
 
+def row_name(method: str, preset: str) -> str:
+    """A row's name in the chart; CoOp with words it has not learned is zero-shot."""
+    name = "zeroshot" if method == "coop" else method
+    return name if preset == "fixed" else f"{name}, {preset}"
+
+
 def calibration(rows: list[dict[str, Any]]) -> list[str]:
     """How far confidence is from accuracy, for the model alone with the first prompt."""
     mine = {row["dataset"]: row for row in rows if row["method"] == "zeroshot" and row["order"] == 0}
@@ -71,7 +77,9 @@ def calibration(rows: list[dict[str, Any]]) -> list[str]:
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
     """What each method gains over the pooled prompts alone; one dot for each order."""
     keys = list(dict.fromkeys((r["method"], r["preset"]) for r in rows if r["method"] != "ensemble"))
-    figure, axes = plt.subplots(1, len(ORDER), figsize=(11, 3.8), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(ORDER), figsize=(11, 3.8), sharex=True, sharey=True, layout="constrained"
+    )
     for axis, domain in zip(axes, ORDER, strict=True):
         here = [row for row in rows if row["dataset"] == domain]
         base = mean(row["accuracy"] for row in here if row["method"] == "ensemble")
@@ -83,32 +91,42 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
         axis.axvline(0, color="#555", linewidth=0.8)
         axis.set_title(f"{domain.replace('_', ' ')}: {base:.1f} % alone", fontsize=10)
         axis.set_xlabel("points gained")
-    axes[0].set_yticks(range(len(keys)), [m if p == "fixed" else f"{m}, {p}" for m, p in keys])
+    axes[0].set_yticks(range(len(keys)), [row_name(m, p) for m, p in keys])
     axes[0].invert_yaxis()
     figure.savefig(path, dpi=130, metadata={"Software": ""})
 
 
-def fill(path: Path, tables: dict[str, list[str]]) -> None:
-    page = path.read_text("utf-8")
+def results() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What was measured of the heads, and of the methods."""
+    folder = ROOT / "results" / "photo"
+    read = {n: json.loads((folder / f"{n}.json").read_text("utf-8")) for n in ("heads", "pacs")}
+    return read["heads"]["measured"], read["pacs"]["rows"]
+
+
+def compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of the table of all methods, in its order."""
+    return [row for part in ("features", "encoders") for row in rows if row["part"] == part]
+
+
+def filled(path: Path) -> str:
+    """The page or the card with the tables as the results have them."""
+    measured, rows = results()
+    table = compared(rows)
+    parts = [row for row in table if row["method"] in ("ensemble", "reta")]
+    parts += [row for row in rows if row["part"] == "reta"]
+    tables = {"heads": heads(measured), "calibration": calibration(rows)}
+    if path == PAGE:
+        tables |= {"pacs": adapted(table), "parts": adapted(parts)}
+    text = path.read_text("utf-8")
     for name, lines in tables.items():
-        page = peers_table.fill(page, name, lines)
-    path.write_text(page, "utf-8")
+        text = peers_table.fill(text, name, lines)
+    return text
 
 
 def main() -> None:
-    results = {
-        n: json.loads((ROOT / "results" / "photo" / f"{n}.json").read_text("utf-8"))
-        for n in ("heads", "pacs")
-    }
-    rows = results["pacs"]["rows"]
-    table = [row for part in ("features", "encoders") for row in rows if row["part"] == part]
-    parts = [row for row in table if row["method"] in ("ensemble", "reta")]
-    parts += [row for row in rows if row["part"] == "reta"]
-    measured = heads(results["heads"]["measured"])
-    fill(CARD, {"heads": measured, "calibration": calibration(rows)})
-    tables = {"heads": measured, "pacs": adapted(table), "parts": adapted(parts)}
-    fill(PAGE, tables | {"calibration": calibration(rows)})
-    chart([row for row in table if not row["oracle"]], CHART)
+    for path in (PAGE, CARD):
+        path.write_text(filled(path), "utf-8")
+    chart([row for row in compared(results()[1]) if not row["oracle"]], CHART)
 
 
 if __name__ == "__main__":

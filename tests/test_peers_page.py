@@ -76,6 +76,13 @@ def test_the_pages_show_the_committed_results(page, results, maker, name, monkey
     )
 
 
+def test_the_page_of_photographs_and_its_card_show_the_committed_results(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    made = script("photo_page")
+    for path in (made.PAGE, made.CARD):
+        assert made.filled(path) == path.read_text(encoding="utf-8"), "run benchmarks/photo_page.py"
+
+
 @pytest.mark.parametrize("name", ["real", "world"])
 def test_rows_of_reta_say_what_was_run(name, monkeypatch):
     """A row's label is for the page; method, preset and fields make it again."""
