@@ -99,6 +99,9 @@ def expected(name: str, rates: Rates) -> dict[str, Any]:
     encoding = sum(sets[data].test * v * rates.view(m, recipe) for (data, m, recipe, _), v in wanted.items())
     return {
         "plan": name,
+        "item": plan.item or "ours",
+        "sets": len(plan.data),
+        "models": list(plan.models) + ([plan.reward] if plan.reward else []),
         "images": sum(entry.test for entry in sets.values()),
         "views": sum(sets[data].test * views for (data, *_), views in wanted.items()),
         "jobs": jobs_of(plan)[0],
@@ -108,10 +111,15 @@ def expected(name: str, rates: Rates) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| plan | images | views to encode | jobs | encoding, h | adapting, h |", "|---|" + "--:|" * 5]
+    head = (
+        "| plan | what it is | sets | models | images | views to encode | jobs | encoding, h | adapting, h |"
+    )
+    lines = [head, "|---|---|--:|---|" + "--:|" * 5]
     for row in rows:
+        models = ", ".join(model.partition("/")[0] for model in row["models"])
         counts = f"{row['images']:,} | {row['views'] / 1e6:.1f} M | {row['jobs']:,}"
-        lines.append(f"| `{row['plan']}` | {counts} | {row['encoding_hours']} | {row['adapting_hours']} |")
+        hours = f"{row['encoding_hours']:.1f} | {row['adapting_hours']:.1f}"
+        lines.append(f"| `{row['plan']}` | {row['item']} | {row['sets']} | {models} | {counts} | {hours} |")
     return lines
 
 
