@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reta import cli
+from reta import cli, coop
+from reta.prompts import PromptedText
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,6 +71,9 @@ def test_examples_of_the_method_pages_run_after_the_tutorial(monkeypatch, tmp_pa
     names: dict = {}
     exec("\n".join(blocks("docs/tutorial.md")).replace("n=100", "n=12"), names)
     names["views"] = names["features"]
+    model, task = names["model"], names["task"]
+    context = PromptedText(model, task.names, "a photo of a").context
+    coop.save("context.safetensors", context, task)  # as `reta coop fit` would leave it
     for name in ("boostadapter", "coop", "dmn", "dpe", "reta", "tda", "tps", "tpt", "zero"):
         page = f"docs/methods/{name}.md"
         code = "\n".join(blocks(page))
