@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from reta.bench import processes
 from reta.task import Task
 
 SHOTS, VIEWS, EPOCHS, TRAIN_SEED = 16, 8, 50, 1
@@ -46,9 +47,11 @@ def fitted(model: Any, root: Path) -> Path:
     maker = Views(
         "crops", VIEWS, pre.size, TRAIN_SEED, interpolation=pre.interpolation, resize_mode=pre.resize_mode
     )
-    views = torch.stack([model.images(maker.make(source.image(i), source.keys[i])).cpu() for i in rows])
     task = Task.build(model, shapes.classes())
-    context, _ = coop.fit(task, views, labels[rows], epochs=EPOCHS, seed=TRAIN_SEED)
+    # The last digits are part of the identity of CoOp's jobs; and threads would mostly wait for each other here.
+    with processes.one_thread():
+        views = torch.stack([model.images(maker.make(source.image(i), source.keys[i])).cpu() for i in rows])
+        context, _ = coop.fit(task, views, labels[rows], epochs=EPOCHS, seed=TRAIN_SEED)
     path.parent.mkdir(parents=True, exist_ok=True)
     coop.save(path, context, task, data="shapes", shots=SHOTS, seed=TRAIN_SEED)
     return path
