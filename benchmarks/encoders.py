@@ -4,14 +4,17 @@
     python benchmarks/encoders.py --page            -> the table of docs/methods/encoders.md
 
 `reta-mini` adapts, `reta-mini-l` rewards; CoOp learns its context from 16 drawn training images per class of
-`shapes`. All methods see the same images, the same 64 views of their recipe and the same orders. DiffTPT runs
+`shapes`. All methods see the same images, the same 64 views of their recipe and the same orders; ensemble, TDA, DPE
+and ReTA have seven templates and the descriptions, all others and the second model "a photo of a NAME.". DiffTPT runs
 without generated views (none can be made for drawings): its filters and four steps on the standard ones.
-Milliseconds are processor time per image, after the encoders, except for rlcf-tune, whose steps encode again.
+Milliseconds are processor time per image, after the encoders, except for rlcf-tune and rlcf-momentum, whose steps
+encode again.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
 import statistics
@@ -29,19 +32,19 @@ from reta.data import shapes
 from reta.sample import Sample
 from reta.views import Views
 
-ONLINE = ("tda", "dpe", "reta", "reta-reward")
+POOLED = ("ensemble", "tda", "dpe", "reta", "reta, paper", "reta-reward", "reta-reward, paper")
 
 
 def lineup(context: str) -> dict[str, Any]:
-    """Row label -> method."""
+    """Row label -> method; ReTA with and without reward by the same two presets."""
     rows = {name: methods.create(name, "fixed") for name in ("zeroshot", "ensemble", "tda", "dpe", "reta")}
+    rows |= {"reta, paper": methods.create("reta", "paper")}
     rows |= {"coop": methods.create("coop", context=context), "tpt": methods.create("tpt")}
     rows |= {"tpt + coop": methods.create("tpt", context=context), "difftpt": methods.create("difftpt")}
     rows |= {"rlcf": methods.create("rlcf"), "rlcf + coop": methods.create("rlcf", context=context)}
-    rows |= {"rlcf-tune": methods.create("rlcf-tune")}
-    if "reta-reward" in methods.METHODS:
-        rows["reta-reward"] = methods.create("reta-reward")
-    return rows
+    rows |= {name: methods.create(name) for name in ("rlcf-tune", "rlcf-momentum")}
+    rows |= {"reta-reward": methods.create("reta-reward", "fixed")}
+    return rows | {"reta-reward, paper": methods.create("reta-reward", "paper")}
 
 
 def learn_context(model: Any, task: reta.Task, path: Path, shots: int = 16) -> dict[str, Any]:
@@ -57,13 +60,15 @@ def learn_context(model: Any, task: reta.Task, path: Path, shots: int = 16) -> d
     return about | {"seconds": round(time.process_time() - start, 1)}
 
 
-def encode(name: str, n: int, views: int, models: list[Any]) -> tuple[dict[str, Any], dict[str, Any], Tensor]:
+def encode(
+    name: str, n: int, views: int, models: list[Any], recipes: set[str]
+) -> tuple[dict[str, Any], dict[str, Any], Tensor]:
     """Features of every view by each model, per recipe, and the pixels of the AugMix ones."""
     world = shapes.open(name, n=n)
     labels = torch.tensor([world[i][1] for i in range(n)])
     bank: dict[str, list[Tensor]] = {}
     pixels = {}
-    for recipe in ("plain", "crops", "augmix"):
+    for recipe in sorted(recipes):
         maker = Views(
             recipe, views, models[0].preprocess.size, interpolation=models[0].preprocess.interpolation
         )
@@ -76,7 +81,7 @@ def encode(name: str, n: int, views: int, models: list[Any]) -> tuple[dict[str, 
 
 
 def run(
-    label: str, method: Any, task: reta.Task, bank: Any, pixels: Any, labels: Tensor, order: Tensor
+    method: Any, task: reta.Task, bank: Any, pixels: Any, labels: Tensor, order: Tensor
 ) -> dict[str, Any]:
     own, second = bank[method.recipe]
     start = time.process_time()
@@ -89,8 +94,8 @@ def run(
     return {"accuracy": round(out.accuracy, 3), "ms": round(1e3 * spent / len(order), 2)}
 
 
-def page(results: Path, out: Path) -> None:
-    """Mean accuracy over the orders, per set, and processor time, as the docs show them."""
+def table(results: Path) -> list[str]:
+    """Mean accuracy over the orders, per set, and processor time."""
     rows = json.loads(results.read_text(encoding="utf-8"))["rows"]
     lines = [
         "| method | " + " | ".join(shapes.SETS) + " | mean | ms |",
@@ -102,7 +107,7 @@ def page(results: Path, out: Path) -> None:
         spent = statistics.fmean(row["ms"] for row in mine)
         values = [f"{value:.1f}" for value in (*cells, statistics.fmean(cells), spent)]
         lines.append(f"| {label} | " + " | ".join(values) + " |")
-    out.write_text(peers_table.fill(out.read_text(encoding="utf-8"), "world", lines), encoding="utf-8")
+    return lines
 
 
 def main() -> None:
@@ -116,20 +121,23 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="fill the docs page from the committed results")
     args = parser.parse_args()
     if args.page:
-        page(Path("results/encoders/world.json"), Path("docs/methods/encoders.md"))
+        page, lines = Path("docs/methods/encoders.md"), table(Path("results/encoders/world.json"))
+        filled = peers_table.fill(page.read_text(encoding="utf-8"), "world", lines)
+        page.write_text(filled, encoding="utf-8")
         return
     torch.set_num_threads(1)
     model, reward = reta.load("reta-mini", device="cpu"), reta.load("reta-mini-l", device="cpu")
-    task = reta.Task.build(
-        model, shapes.classes(), templates="openai-7", prompts=shapes.descriptions(), reward=reward
-    )
+    task = reta.Task.build(model, shapes.classes(), reward=reward)
+    wide = reta.Task.build(model, shapes.classes(), templates="openai-7", prompts=shapes.descriptions())
+    wide = dataclasses.replace(wide, reward=task.reward)
     context = Path("training/runs/context.safetensors")
     learned = learn_context(model, task, context)
     print("coop:", learned, flush=True)
     rows, judge = lineup(str(context)), methods.create("zeroshot")
+    recipes = {method.recipe for method in (judge, *rows.values())}
     results = []
     for name in shapes.SETS:
-        bank, pixels, labels = encode(name, args.images, args.views, [model, reward])
+        bank, pixels, labels = encode(name, args.images, args.views, [model, reward], recipes)
         orders = grid.stream_orders(args.orders + 1, len(labels))[1:]
         better = reta.run(judge, task.reward, bank["plain"][1], labels).accuracy
         results.append(
@@ -142,14 +150,16 @@ def main() -> None:
             }
         )
         for label, method in rows.items():
-            for i, order in enumerate(orders[: args.orders if label in ONLINE else 1]):
+            for i, order in enumerate(orders[: 1 if method.episodic else args.orders]):
                 row = {"set": name, "method": label, "order": i}
-                results.append(row | run(label, method, task, bank, pixels, labels, order))
+                given = wide if label in POOLED else task
+                results.append(row | run(method, given, bank, pixels, labels, order))
                 print(json.dumps(results[-1]), flush=True)
     machine = (
         f"{platform.machine()}, one thread, PyTorch {torch.__version__}; the machine was shared while it ran"
     )
     settings = {
+        "reta": reta.__version__,
         "images": args.images,
         "views": args.views,
         "orders": args.orders,
