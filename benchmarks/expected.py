@@ -43,14 +43,15 @@ TUNED = 64 + 3 * 18 + 1
 
 @cache
 def operations(name: str) -> tuple[float, float]:
-    """Floating-point operations of one image and of one text of 77 tokens."""
+    """Floating-point operations of one image and of one text of full length."""
     model = open_clip.create_model(name).eval()
     size = model.visual.image_size
     size = size if isinstance(size, int) else size[0]
+    length = (open_clip.get_model_config(name) or {})["text_cfg"].get("context_length", 77)
     counts = []
     for call, seen in (
         (model.encode_image, torch.zeros(1, 3, size, size)),
-        (model.encode_text, torch.zeros(1, 77, dtype=torch.long)),
+        (model.encode_text, torch.zeros(1, length, dtype=torch.long)),
     ):
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             call(seen)
