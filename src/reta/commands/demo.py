@@ -16,8 +16,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report, the figure and the numbers.")] = Path(
         "reta-demo"
     ),
-    images: Annotated[int, typer.Option(min=1, max=2000, help="Images per set.")] = 250,
-    views: Annotated[int, typer.Option(min=1, help="Views per image.")] = 16,
+    images: Annotated[int, typer.Option(min=1, max=2000, help="Images per set.")] = 200,
+    views: Annotated[int, typer.Option(min=1, help="Views per image.")] = 32,
     methods: Annotated[str, typer.Option(help="Which methods, a,b,c.")] = METHODS,
     sets: Annotated[str, typer.Option(help="Which sets of the embedded world, a,b,c; all if empty.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the views and of the stream's order.")] = 0,

@@ -47,15 +47,15 @@ def figure(out: Path, table: dict[str, dict[str, float]], names: list[str], curv
     left.axhline(0, color="0.4", lw=0.8)
     left.set(title=f"gain over the frozen model ({base})", ylabel="points of accuracy")
     left.set_xticks(range(len(names)), names)
-    if others:
-        left.legend(fontsize=8, ncols=2)
     for method in table:
         curve = curves[f"{moved}/{method}"].tolist()
         skip = min(20, len(curve) - 1)  # the first few images make the mean jump
         wide = 2.2 if method in ("reta", base) else 1.1
         right.plot(range(skip + 1, len(curve) + 1), curve[skip:], label=method, lw=wide, color=colour[method])
     right.set(title=f"accuracy along the stream, {moved}", xlabel="images seen", ylabel="% right so far")
-    right.legend(fontsize=8, ncols=2)
+    drawing.legend(
+        *right.get_legend_handles_labels(), loc="outside lower center", ncols=len(table), fontsize=8
+    )
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     drawing.savefig(out / "figure.png", dpi=130)
