@@ -2,6 +2,7 @@
 
     python benchmarks/step.py --out results/bench/step.json
     python benchmarks/step.py --memory 21000 --preset fixed
+    python benchmarks/step.py --profile 100 --threads 1 --out results/bench/profile.json
 
 The literal form is `tests/reference_reta.py`: a covariance tensor [D,C,C], a full SVD per image, autograd and
 torch.optim.AdamW, the cache as Python lists. Both see the same made-up features (fp32, 64 views, 512 dimensions),
@@ -27,6 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import reta
@@ -225,6 +227,20 @@ def peak(classes: int, preset: str) -> dict[str, Any]:
     }
 
 
+def profiled(classes: int, preset: str, samples: int) -> dict[str, Any]:
+    """Where the time of a step goes: calls and microseconds of every operation."""
+    task, views = features(classes, samples)
+    method = create("reta", preset=preset)
+    state = filled(method, task, classes)
+    with torch.no_grad(), donated(), profile(activities=[ProfilerActivity.CPU]) as found:
+        for row in views:
+            _, state = method.step(task, state, reta.Sample(row))
+    rows = sorted(found.key_averages(), key=lambda event: -event.self_cpu_time_total)
+    spent = {e.key: [e.count / samples, round(e.self_cpu_time_total / samples, 2)] for e in rows}
+    total = sum(us for _, us in spent.values())
+    return {"classes": classes, "preset": preset, "samples": samples, "us": total, "calls_us": spent}
+
+
 def show(row: dict[str, Any]) -> None:
     cells = [f"C = {row['classes']:>6}"]
     cells += [f"{n} {row[n]['ms']:9.2f} ms (floor {row[n]['floor_ms']:.2f})" for n in PRESETS]
@@ -256,12 +272,17 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory", type=int, help="only the peak memory at so many classes")
-    parser.add_argument("--preset", default="paper", help="the preset whose memory is measured")
+    parser.add_argument("--profile", type=int, help="only where the time goes at so many classes")
+    parser.add_argument("--preset", default="paper", help="the preset whose memory or profile is taken")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
         print(json.dumps(peak(args.memory, args.preset)))
+        return
+    about = {"torch": torch.__version__, "threads": args.threads, "machine": platform.machine()}
+    if args.profile:
+        write(args.out, {"about": about} | profiled(args.profile, args.preset, args.samples))
         return
     rows = measure(args)
     memory = []
@@ -272,12 +293,16 @@ def main() -> None:
         memory.append(json.loads(out))
         size = [memory[-1][k] / 2**30 for k in ("peak_bytes", "baseline_bytes")]
         print(f"C = 21000: {preset} peaks at {size[0]:.2f} GiB with a full cache, {size[1]:.2f} of it torch")
-    if args.out:
-        about = {"torch": torch.__version__, "threads": args.threads, "machine": platform.machine()}
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        with states.atomic(args.out) as path:
-            body = {"dim": DIM, "views": VIEWS, "about": about, "rows": rows, "memory": memory}
-            path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n")
+    write(args.out, {"dim": DIM, "views": VIEWS, "about": about, "rows": rows, "memory": memory})
+
+
+def write(out: Path | None, body: dict[str, Any]) -> None:
+    """Leave the numbers in a file, if one is named."""
+    if out is None:
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with states.atomic(out) as path:
+        path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
