@@ -35,7 +35,7 @@ from reta.bench.stage import Options
 ahead.FEW = 0
 if __name__ == "__main__":
     options = Options(Path(sys.argv[2]))
-    made = plan.chosen(plan.embedded(plan.load("table2")), data=["shapes"], methods=["TDA"], limit=600)
+    made = plan.chosen(plan.embedded(plan.load("table2")), data=["shapes"], methods=["ReTA"], limit=600)
     print("ready", flush=True)
     ahead.encode([(made, wants(made, options))], options, int(sys.argv[1]))
 """
