@@ -132,7 +132,7 @@ def run(
     task = task.to(where)
     views, reward = as_table(views), as_table(reward)
     order = None if order is None else torch.as_tensor(order).cpu()
-    take = stepper(method, task, engine)
+    take, mode = stepper(method, task, engine), quiet(method, where)
     state = method.init(task) if state is None else {k: v.clone().to(where) for k, v in state.items()}
     total = len(order) if order is not None else len(views) if hasattr(views, "__len__") else None
     out = Collector()
@@ -147,7 +147,7 @@ def run(
                 if sample is None:
                     out.add(None)
                     continue
-                with quiet(method, where):
+                with mode():
                     answer, layout, state = take(state, sample)
                 out.add(answer, layout)
     probs, info, valid = out.rows(len(task))
@@ -158,15 +158,16 @@ def run(
     return Run(probs, info, state, valid, labels)
 
 
-def quiet(method: Method, where: torch.device) -> AbstractContextManager[None]:
-    """Without gradients; on a CPU also without what torch keeps for them, a tenth of a small step's time.
+def quiet(method: Method, where: torch.device) -> Callable[[], AbstractContextManager[None]]:
+    """What a step is taken in: no gradients; on a CPU also none of what torch keeps for them, a tenth of a small
+    step's time.
 
     A plug-in may differentiate inside its step, and the methods through the encoders do: they get the former.
     """
     ours = type(method).__module__.startswith("reta.methods.")
     if ours and where.type == "cpu" and not method.needs & {"prompt", "pixels"}:
-        return torch.inference_mode()
-    return torch.no_grad()
+        return torch.inference_mode
+    return torch.no_grad
 
 
 def where_to(method: Method, task: Task, device: str | torch.device) -> torch.device:
