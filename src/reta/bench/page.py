@@ -72,14 +72,12 @@ def _table(sheet: Sheet, link: Callable[[str], str] | None) -> str:
 
 def _jobs(entry: Entry, link: Callable[[str], str]) -> str:
     """Links to all jobs behind a number, folded up where they are many."""
-    links = "".join(f' <a href="{escape(link(id))}">#{k}</a>' for k, id in enumerate(entry.ids, 1))
     if len(entry.ids) < 2:
         return ""
-    return (
-        links
-        if len(entry.ids) <= FEW
-        else f" <details><summary>{len(entry.ids)} jobs</summary>{links}</details>"
-    )
+    links = "".join(f' <a href="{escape(link(id))}">#{k}</a>' for k, id in enumerate(entry.ids, 1))
+    if len(entry.ids) <= FEW:
+        return links
+    return f" <details><summary>{len(entry.ids)} jobs</summary>{links}</details>"
 
 
 def _cell(entry: Entry, reference: str, link: Callable[[str], str] | None) -> str:
