@@ -17,8 +17,6 @@ from reta import state as states
 from reta.errors import BadInput, MissingData
 from reta.task import Task
 
-FAMILIES = ("coop", "tpt", "zero-ensemble", "tda", "dpe", "dmn")
-
 
 @dataclass(frozen=True)
 class Text:
@@ -61,13 +59,13 @@ def text_of(data: Any, spec: str, prompts: str | Path | None = None) -> Text:
 
 
 def _templates(data: Any, name: str) -> tuple[str | list[str], list[str]]:
-    if name not in FAMILIES:
+    from reta.data import prompts as files
+
+    if name not in files.FAMILIES:
         return ([name] if "{}" in name else name), []
     entry = _entry(data)
-    if entry is not None:
-        return entry.family(name), []
-    known = "single" if name in ("coop", "tpt") else "openai-7"
-    return known, [f"templates {name}: {known}"]
+    found = files.family(entry, name)
+    return found, [] if entry is not None else [f"templates {name}: {found}"]
 
 
 def _sentences(

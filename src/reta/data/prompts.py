@@ -13,6 +13,21 @@ from reta.data.catalog import Entry
 from reta.errors import BadInput, MissingData, require
 from reta.templates import read_prompts
 
+FAMILIES = ("coop", "tpt", "zero-ensemble", "tda", "dpe", "dmn")
+"""Families of methods, each with templates of its own in the catalog."""
+
+
+def family(entry: Entry | None, name: str) -> str | list[str]:
+    """The templates of a family for a set of the catalog; for any other set the single one (coop, tpt) or the
+    seven of OpenAI.
+
+    >>> family(None, "tpt"), family(None, "dpe")
+    ('single', 'openai-7')
+    """
+    if entry is not None:
+        return entry.family(name)
+    return "single" if name in ("coop", "tpt") else "openai-7"
+
 
 @dataclass(frozen=True)
 class Sentences:
@@ -105,9 +120,8 @@ def table(
     entry = _catalogued(name)
     names, own = _names_of(name, entry, classes, root)
     chosen = templates
-    if templates in ("coop", "tpt", "zero-ensemble", "tda", "dpe", "dmn"):
-        alone = "single" if templates in ("coop", "tpt") else "openai-7"
-        chosen = entry.family(templates) if entry is not None else alone
+    if templates in FAMILIES:
+        chosen = family(entry, templates)
     record: dict[str, Any] = {}
     extra: Mapping[str, Sequence[str]] | None = own
     if sentences is not None:
