@@ -37,9 +37,10 @@ def list_sets(root: Root = None, as_json: Json = False) -> None:
     """
     from reta.commands.inspect import table
     from reta.data import catalog, shapes
+    from reta.data.catalog.locate import absent
 
     if root is not None and not root.is_dir():
-        raise MissingData(f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA")
+        raise absent(root)
     rows: list[dict[str, Any]] = [_embedded(name) | {"variants": []} for name in shapes.SETS]
     for name in catalog.names():
         entry = catalog.entry(name)
@@ -137,14 +138,14 @@ def check(
     Example: reta data check dtd food101 --root /data
     """
     from reta.data import catalog
-    from reta.data.catalog.locate import default_root
+    from reta.data.catalog.locate import absent, default_root
     from reta.data.check import check as check_entry
 
     base = root or default_root()
     known = catalog.names()
     reports: list[dict[str, Any]] = []
     if not names and not base.is_dir():
-        raise MissingData(f"no such folder: {base}; name the folder of the data sets by --root or RETA_DATA")
+        raise absent(base)
     for name in names or known:
         if name.partition(":")[0] in known or name.endswith(".toml"):
             report = check_entry(_entry(name), base).as_dict()

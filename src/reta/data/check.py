@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reta.data.catalog import Entry
-from reta.data.catalog.locate import Place, locate
+from reta.data.catalog.locate import Place, absent, locate
 from reta.data.catalog.reading import counts_wrong, read_entry, split_hash
 from reta.data.dataset import Dataset
 from reta.data.folder import listing
@@ -76,8 +76,7 @@ def check(entry: Entry, root: Path) -> Report:
 
 def _place(entry: Entry, root: Path, report: Report) -> Place | None:
     if not root.is_dir():
-        text = f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA"
-        report.problems.append(Problem("folder", text))
+        report.problems.append(Problem("folder", str(absent(root))))
         return None
     place = locate(entry, root)
     if place is None:

@@ -26,13 +26,18 @@ def default_root() -> Path:
     return Path(os.environ.get("RETA_DATA") or "data")
 
 
+def absent(root: Path) -> MissingData:
+    """What is said of a root that is not there."""
+    return MissingData(f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA")
+
+
 def locate(entry: Entry, root: Path) -> Place | None:
     """The first of the entry's folders that is there, spelled in any way (`Oxford_Pets` is `oxfordpets`).
 
     A folder with images wins over one without: downloads leave empty ones behind.
     """
     if not root.is_dir():
-        raise MissingData(f"no such folder: {root}; name the folder of the data sets by --root or RETA_DATA")
+        raise absent(root)
     found = [p for p in (descend(root, f) for f in entry.folders) if p is not None]
     places = [Place(p, _images(entry, p), _split(entry, p, root)) for p in found]
     # torchvision leaves empty folders behind when a download fails.
