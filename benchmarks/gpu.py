@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ TAGS = {
     "EVA02-B-16": "merged2b_s8b_b131k",
     "coca_ViT-B-32": "laion2b_s13b_b90k",
 }
+PARTS = ("released", "encode", "prompts", "views_made", "sweep", "steps")
 PRESETS = {"reta": ("paper", "fixed", "released/imagenet")}
 
 
@@ -63,6 +64,7 @@ def contenders() -> list[tuple[str, str]]:
 
 def step(name: str, preset: str, classes: int, images: int) -> dict[str, Any]:
     """Milliseconds per image of a method: the whole run, the bare replay of its graph, and eagerly."""
+    images = images if classes <= 1000 else images // 5
     task, views = features(classes, images)
     method = create(name, preset)
     here, there = task.to("cuda"), views.cuda()
@@ -115,7 +117,6 @@ def encode(name: str, images: int = 8192) -> list[dict[str, Any]]:
         row = {"model": name, "precision": precision, "batch": BATCH["cuda"]}
         row["images_per_second"] = len(few) / seconds(lambda m=model, x=few: m.images(x))
         rows.append(row)
-        print(row, flush=True)
     return rows
 
 
@@ -129,7 +130,6 @@ def prompts(classes: int, images: int = 16) -> dict[str, Any]:
     for name in ("tpt", "difftpt", "rlcf"):
         spent = seconds(lambda n=name: reta.run(create(n), task, views, reward=views, device="cuda"), 1)
         row[f"{name}_ms"] = 1e3 * spent / images
-    print(row, flush=True)
     return row
 
 
@@ -140,7 +140,6 @@ def make_views(recipe: str, images: int) -> dict[str, Any]:
     keys = [str(i) for i in range(images)]
     spent = seconds(lambda: maker.make_batch(pictures, keys, "cuda"))
     row = {"recipe": recipe, "views_per_second": images * VIEWS / spent, "images_per_second": images / spent}
-    print(row, flush=True)
     return row
 
 
@@ -165,9 +164,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000, 10000])
     parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument(
-        "--skip", nargs="*", default=[], choices=("steps", "released", "encode", "prompts", "views", "sweep")
-    )
+    parser.add_argument("--skip", nargs="*", default=[], choices=PARTS)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("this benchmark needs a GPU; benchmarks/step.py is the one for CPUs")
@@ -179,28 +176,22 @@ def main() -> None:
         "dim": DIM,
         "constants": CONSTANTS,
     }
-    if "steps" not in args.skip:
-        body["steps"] = []
-        for classes in args.classes:
-            for name, preset in contenders():
-                row = step(name, preset, classes, args.images if classes <= 1000 else args.images // 5)
-                body["steps"].append(row)
-                print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    if "released" not in args.skip:
-        body["released"] = [released(c, 60) for c in args.classes if c <= 1000]
-        print(body["released"], flush=True)
-    if "encode" not in args.skip:
-        body["encode"] = [row for name in TAGS for row in encode(name)]
-    if "prompts" not in args.skip:
-        body["prompts"] = [prompts(classes) for classes in (100, 1000)]
-    if "views" not in args.skip:
-        body["views_made"] = [make_views(recipe, 64) for recipe in ("crops", "augmix")]
-    if "sweep" not in args.skip:
-        body["sweep"] = [sweep(c, 200, 32) for c in (100, 1000)]
-        print(body["sweep"], flush=True)
-    if args.out:
-        with states.atomic(args.out) as path:
-            path.write_text(json.dumps(body, indent=1) + "\n")
+    parts: dict[str, Iterator[dict[str, Any]]] = {
+        "released": (released(classes, 60) for classes in args.classes if classes <= 1000),
+        "encode": (row for name in TAGS for row in encode(name)),
+        "prompts": (prompts(classes) for classes in (100, 1000)),
+        "views_made": (make_views(recipe, 64) for recipe in ("crops", "augmix")),
+        "sweep": (sweep(classes, 200, 32) for classes in (100, 1000)),
+        "steps": (step(*method, c, args.images) for c in args.classes for method in contenders()),
+    }
+    for part, rows in parts.items():
+        body[part] = []
+        for row in rows if part not in args.skip else ():
+            body[part].append(row)
+            print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+            if args.out:  # after every row: a machine that is taken back keeps nothing
+                with states.atomic(args.out) as path:
+                    path.write_text(json.dumps(body, indent=1) + "\n")
 
 
 if __name__ == "__main__":

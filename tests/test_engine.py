@@ -257,12 +257,21 @@ def test_sweep_refuses_unknown_fields(world):
         reta.sweep(Pulled(), task, views, labels, grid={"pul": [1.0]})
 
 
+CAPTURED = [
+    (name, preset)
+    for name in reta.methods.names()
+    if not reta.methods.find(name).needs
+    for preset in reta.methods.presets(name)
+]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
-@pytest.mark.parametrize("name", [n for n in reta.methods.names() if not reta.methods.find(n).needs])
-def test_graph_and_eager_agree(world, name):
+@pytest.mark.parametrize(("name", "preset"), CAPTURED)
+def test_graph_and_eager_agree(world, name, preset):
     task, views, labels = world
-    eager = reta.run(reta.methods.create(name), task, views, labels, engine="eager")
-    graph = reta.run(reta.methods.create(name), task, views, labels, engine="graph")
+    method = reta.methods.create(name, preset)
+    eager = reta.run(method, task, views, labels, engine="eager")
+    graph = reta.run(method, task, views, labels, engine="graph")
     assert torch.allclose(eager.probs, graph.probs, atol=1e-4)
 
 
