@@ -505,18 +505,6 @@ def test_presets_agree_with_the_transcription(name, preset):
     agree(name, switch, world(17, 5, views, 20, 20, 20.0, exact=False))
 
 
-def test_the_contrastive_gradient_is_one_thing_where_shapes_may_depend_on_data_and_where_not():
-    """Eagerly only the classes in use are computed; under `vmap` all are, and masked."""
-    g = torch.Generator().manual_seed(18)
-    q, k = (ops.unit(torch.randn(6, DIM, dtype=torch.float64, generator=g)) for _ in range(2))
-    held = torch.tensor([[1, 1, 0, 1, 0, 0], [0] * 6, [1] * 6, [0, 0, 0, 0, 1, 0]], dtype=torch.bool)
-    q = q * held[:, :, None]
-    many = vmap(lambda x, h: ops.contrastive_grad(x, k, h, 0.01))(q, held)
-    for i in range(len(held)):
-        for one, row in zip(ops.contrastive_grad(q[i], k, held[i], 0.01), many, strict=True):
-            assert torch.allclose(one, row[i], atol=1e-12)
-
-
 @pytest.mark.parametrize("name", PEERS)
 def test_every_field_says_what_it_means_and_refuses_what_is_not_legal(name):
     for field in dataclasses.fields(find(name)):

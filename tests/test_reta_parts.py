@@ -15,7 +15,6 @@ import reta
 from reta import methods
 from reta import state as states
 from reta.methods import committee, lazy, ops, subspace
-from reta.methods.alignment import align_grad
 from reta.methods.gaussian import Surrogate
 from reta.sample import Sample
 from tests.test_reta import world
@@ -62,29 +61,6 @@ def test_surrogate_agrees_with_autograd_slice_by_slice(cov, center, members):
         assert torch.allclose(torch.cat([part(s) for s in slices(7)], 1), wanted, atol=1e-10)
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("held", [[], [3], [0, 2, 5, 6], list(range(7))])
-def test_alignment_agrees_with_autograd_in_every_way_to_compute_it(symmetric, held, monkeypatch):
-    text, visual = random_text(1)[0].requires_grad_(), random_text(1, seed=1)[0]
-    mask = torch.zeros(7, dtype=torch.bool)
-    mask[held] = True
-    loss = torch.zeros((), dtype=torch.float64) + 0 * text.sum()
-    if held:
-        logits, target = visual[held] @ text[held].mT / 0.05, torch.arange(len(held))
-        loss = torch.nn.functional.cross_entropy(logits, target)
-        if symmetric:
-            loss = loss + torch.nn.functional.cross_entropy(logits.mT, target)
-    wanted = torch.autograd.grad(loss, text)[0]
-    args = (visual, text.detach(), mask, 0.05, symmetric)
-    assert torch.allclose(align_grad(*args), wanted, atol=1e-10)
-    many = torch.func.vmap(lambda m: align_grad(*args[:2], m, *args[3:]))(torch.stack([mask, ~mask]))
-    assert torch.allclose(many[0], wanted, atol=1e-10)
-    monkeypatch.setattr("reta.methods.lazy.BLOCK", 10)
-    assert torch.allclose(align_grad(*args), wanted, atol=1e-10), "block by block"
-    monkeypatch.setattr("reta.methods.alignment.KEPT", 0)
-    assert torch.allclose(align_grad(*args), wanted, atol=1e-10), "similarities made twice"
-
-
 def follow(preset, n=14, **changes):
     """Answers and last state of a short stream."""
     text, views = world(7, 12, 6, 12, n, seed=3)
@@ -109,7 +85,7 @@ def test_skipping_and_slicing_change_no_number(preset, monkeypatch):
     monkeypatch.setattr("reta.methods.lazy.known", lambda flag: None)
     monkeypatch.setattr("reta.methods.calibration.known", lambda flag: None)
     every = lambda mask: (torch.arange(len(mask)), mask)  # noqa: E731
-    monkeypatch.setattr("reta.methods.alignment.some", every)
+    monkeypatch.setattr("reta.methods.contrast.some", every)
     masked, end = follow(preset)
     assert torch.allclose(probs, masked, atol=1e-9)
     assert all(torch.allclose(state[k], end[k], atol=1e-9) for k in ("text", "scores", "visual"))

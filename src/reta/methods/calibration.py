@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from reta.methods import ops
-from reta.methods.alignment import align_grad
 from reta.methods.gaussian import Part, Surrogate, divisor
 from reta.methods.lazy import known
 from reta.methods.reta_fields import Fields
@@ -85,12 +84,12 @@ def objective(
 
         def part(here: slice) -> Tensor:
             some = torch.zeros_like(t[:, here]) if every is None else every(here)
-            last = towards[:, here].mT @ sure
+            some[-1] += towards[:, here].mT @ sure
             if align is not None and fields.align_text == "mean":
-                some = some + align[here] / fields.members
+                some += align[here] / fields.members
             elif align is not None:
-                last = last + align[here]
-            return torch.cat([some[:-1], (some[-1] + last)[None]])
+                some[-1] += align[here]
+            return some
 
         return part
 
@@ -112,9 +111,8 @@ def aligned(fields: Fields, text: Tensor, cache: Cache, held: Tensor) -> Tensor 
     if not counts(fields.lambda_align):
         return None
     words = text[-1] if fields.align_text == "last" else text.mean(0)
-    return fields.lambda_align * align_grad(
-        cache.visual, words, held, fields.align_tau, fields.align_symmetric
-    )
+    contrast = ops.Contrast(cache.visual, words, held, fields.align_tau, fields.align_symmetric)
+    return fields.lambda_align * contrast.key_grad()
 
 
 def counts(weight: float | Tensor) -> bool:

@@ -111,9 +111,9 @@ class DPE(Base):
         text_grad = scale * pull[:, None] * seen.feature
         visual_grad = (self.beta * pull * cache)[:, None] * seen.feature
         if isinstance(self.align, Tensor) or self.align > 0:
-            query_grad, key_grad = ops.contrastive_grad(k, t, held, self.tau)
-            text_grad = text_grad + self.align * key_grad
-            visual_grad = visual_grad + self.align * query_grad
+            contrast = ops.Contrast(k, t, held, self.tau)
+            text_grad = text_grad + self.align * contrast.key_grad()
+            visual_grad = visual_grad + self.align * contrast.query_grad()
         return self.moved(text, text_grad), self.moved(visual, visual_grad)
 
     def moved(
@@ -121,5 +121,4 @@ class DPE(Base):
     ) -> Float[Tensor, "classes dim"]:
         """unit(start + r) after AdamW has moved r from zero against the gradient at unit(start)."""
         inner = ops.unit_grad(start, grad)
-        step = ops.adam_step if self.adam_state == "exact" else ops.adam_step_fp16
-        return ops.unit(start + step(inner, self.lr, self.eps))
+        return ops.unit(ops.adam_step(start, inner, self.lr, self.eps, self.adam_state))

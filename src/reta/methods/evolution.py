@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from reta.methods import ops
-from reta.methods.lazy import blocks
+from reta.methods.lazy import class_blocks, piecewise
 
-BETA1, BETA2 = 0.9, 0.999
 Gradient = Callable[[Tensor], Callable[[slice], Tensor]]
 
 
@@ -49,56 +48,25 @@ class Residuals:
 
             def leap(here: slice) -> Tensor:
                 far = None if length is None else length[:, here]
-                return self._leap(base[:, here], text[:, here], part(here), far)
+                g = ops.tangent(text[:, here], part(here), far)
+                return ops.unit(ops.adam_step(base[:, here], g, self.lr, self.eps, self.adam_state))
 
-            return by_blocks(base, leap), None
-        r = torch.zeros_like(base) if start is None else start
-        r = self._walk(base, text, r, gradient)
+            return piecewise(class_blocks(base), leap, 1), None
+        first = torch.zeros_like(base) if start is None else start
+
+        def pull(r: Tensor) -> Tensor:
+            here = text if r is first else ops.unit(base + r)
+            g = piecewise(class_blocks(base), gradient(here), 1)
+            g = ops.tangent(here, g, lengths(base + r))
+            return g.sum(0, keepdim=True).expand_as(base) if self.shared else g
+
+        r = ops.adamw(first, pull, self.steps, self.lr, self.eps, self.weight_decay, self.adam_state)
         return ops.unit(base + r), None if start is None else r
-
-    def _leap(self, base: Tensor, text: Tensor, grad: Tensor, length: Tensor | None) -> Tensor:
-        """One step from r = 0."""
-        g = tangent(text, grad, length)
-        if self.adam_state == "fp16":
-            return ops.unit(base + ops.adam_step_fp16(g, self.lr, self.eps))
-        if isinstance(self.lr, Tensor):
-            return ops.unit(base + ops.adam_step(g, self.lr, self.eps))
-        return ops.unit(
-            torch.addcdiv(base, g, g.abs() + self.eps, value=-self.lr)
-        )  # the same in fewer passes
-
-    def _walk(self, base: Tensor, text: Tensor, r: Tensor, gradient: Gradient) -> Tensor:
-        """The residuals after AdamW as torch.optim has it."""
-        m = v = torch.zeros_like(base)
-        for k in range(1, self.steps + 1):
-            g = tangent(text, by_blocks(base, gradient(text)), lengths(base + r))
-            if self.shared:
-                g = g.sum(0, keepdim=True).expand_as(base)
-            m = BETA1 * m + (1 - BETA1) * g
-            v = self._held(BETA2 * v + (1 - BETA2) * g.square())
-            scaled = (m / (1 - BETA1**k)) / ((v / (1 - BETA2**k)).sqrt() + self.eps)
-            r = r * (1 - self.lr * self.weight_decay) - self.lr * scaled
-            text = ops.unit(base + r)
-        return r
-
-    def _held(self, v: Tensor) -> Tensor:
-        """The second moment as it is stored."""
-        return v.half().to(v.dtype) if self.adam_state == "fp16" else v
 
 
 def lengths(x: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows 1"]:
     """The length of every row."""
     return torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-
-
-def tangent(
-    unit: Float[Tensor, "*rows dim"],
-    grad: Float[Tensor, "*rows dim"],
-    length: Float[Tensor, "*rows 1"] | None = None,
-) -> Float[Tensor, "*rows dim"]:
-    """The gradient at x = length * unit of a function whose gradient at unit(x) is `grad`; length 1 if not given."""
-    across = torch.addcmul(grad, unit, (unit * grad).sum(-1, keepdim=True), value=-1)
-    return across if length is None else across / length
 
 
 def evolve(
@@ -113,10 +81,4 @@ def evolve(
         mean = torch.lerp(moved[:, here], text[:, here], past / (past + 1))
         return ops.unit(mean) if normalise else mean
 
-    return by_blocks(text, part)
-
-
-def by_blocks(like: Tensor, part: Callable[[slice], Tensor]) -> Tensor:
-    """What `part` makes of all classes, made a few at a time where that keeps it in a CPU's cache."""
-    parts = [part(here) for here in blocks(like.shape[1], like[:, 0].numel(), like.device)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+    return piecewise(class_blocks(text), part, 1)

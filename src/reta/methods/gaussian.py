@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from reta.methods.lazy import blocks
+from reta.methods.lazy import class_blocks, piecewise
 
 Part = Callable[[slice], Tensor]
 
@@ -46,9 +46,9 @@ class Surrogate:
             return self._full(text, views, label)[0]
         squares = views.square()
         own = deviation(text, label)
-        parts = blocks(text.shape[1], text[:, 0].numel(), text.device)
-        rows = [self._diagonal(text[:, part], views, squares, own) for part in parts]
-        return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+        return piecewise(
+            class_blocks(text), lambda part: self._diagonal(text[:, part], views, squares, own), -1
+        )
 
     def grad(
         self,

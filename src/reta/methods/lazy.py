@@ -7,11 +7,11 @@ numbers are the same either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Tensors = TypeVar("Tensors", Tensor, tuple[Tensor, ...])
@@ -66,3 +66,27 @@ def blocks(count: int, width: int, device: torch.device) -> list[slice]:
     """
     size = max(1, BLOCK // max(1, width) if device.type == "cpu" else count)
     return [slice(i, min(i + size, count)) for i in range(0, count, size)] or [slice(0, 0)]
+
+
+def class_blocks(text: Float[Tensor, "members classes dim"]) -> list[slice]:
+    """Slices of the classes of a text, as many at a time as a CPU's cache takes."""
+    return blocks(text.shape[1], text[:, 0].numel(), text.device)
+
+
+def piecewise(
+    parts: Sequence[slice], make: Callable[[slice], Tensor], dim: int = 0, table: Tensor | None = None
+) -> Tensor:
+    """`make(part)` for every part, end to end along `dim`; written into `table`, of which `dim` is the first, if given.
+
+    Small results that stay between large ones that go would leave the heap full of holes, gigabytes of them:
+    a table avoids it. `vmap` and tracing know no writing in place: there none may be given.
+
+    >>> piecewise([slice(0, 2), slice(2, 3)], lambda part: torch.arange(3)[part])
+    tensor([0, 1, 2])
+    """
+    if table is None or len(parts) == 1:
+        pieces = [make(part) for part in parts]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim)
+    for part in parts:
+        table[part] = make(part)
+    return table

@@ -17,10 +17,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from reta.methods.lazy import some
+from reta.methods.contrast import Contrast
 
 if TYPE_CHECKING:
     from reta.task import Task
+
+__all__ = ["Contrast"]  # one of the pieces, in a file of its own
 
 _donated: ContextVar[bool] = ContextVar("donated", default=False)
 
@@ -149,35 +151,34 @@ def offer(
     With `fifo` the slots stay in the order of arrival and a full queue loses its oldest item.
     """
     row = get_row(scores, label)
-    at = torch.arange(len(row), device=scores.device)
-    finite = score.abs() < torch.inf
+    size, at = len(row), torch.arange(len(row), device=scores.device)
+    held = row != torch.inf
+    place = held.sum().clamp_max(size - 1) if fifo else (row <= score).sum()
+    place = torch.where(score.abs() < torch.inf, place, size)
     if fifo:
-        held = row != torch.inf
-        place = held.sum().clamp_max(len(row) - 1)
-        source = at + held.all().long() * (at < len(row) - 1)
+        source = at + (held.all() & (at < place)).long() * (place < size)
     else:
-        place = (row <= score).sum()
-        source = (at - (at > place).long()).clamp_min(0)
-    place, source = torch.where(finite, place, len(row)), torch.where(finite, source, at)
+        source = at - (at > place).long()
     here = at == place
 
-    def write(table: Tensor, item: Tensor) -> Tensor:
-        old = get_row(table, label)[source]
+    def write(table: Tensor, old: Tensor, item: Tensor) -> Tensor:
         where = here.reshape(-1, *[1] * (old.ndim - 1))
-        return put_row(table, label, torch.where(where, item.to(table.dtype), old))
+        return put_row(table, label, torch.where(where, item.to(table.dtype), old[source]))
 
-    written = tuple(write(table, item) for table, item in zip(tables, items, strict=True))
-    return written, write(scores, score), place < len(row)
+    pairs = zip(tables, items, strict=True)
+    written = tuple(write(table, get_row(table, label), item) for table, item in pairs)
+    return written, write(scores, row, score), place < size
 
 
 def prototypes(
-    keys: Float[Tensor, "classes slots dim"], scores: Float[Tensor, "classes slots"]
-) -> tuple[Float[Tensor, "classes dim"], Bool[Tensor, " classes"]]:
-    """Mean of the items a class has cached, and which classes have any; an empty class is a zero row."""
-    held = torch.isfinite(scores)
-    count = held.sum(-1)
-    total = torch.where(held[..., None], keys, 0.0).sum(-2)
-    return total / count.clamp_min(1)[:, None], count > 0
+    keys: Float[Tensor, "*classes slots dim"], scores: Float[Tensor, "*classes slots"]
+) -> tuple[Float[Tensor, "*classes dim"], Bool[Tensor, "*classes"]]:
+    """Mean of the items a class has cached, and which classes have any; an empty class is a zero row.
+
+    Free slots are zero rows of `keys`, as `insert` leaves them.
+    """
+    count = (scores != torch.inf).sum(-1)
+    return keys.sum(-2) / count.clamp_min(1)[..., None], count > 0
 
 
 def affinity(similarity: Tensor, alpha: float | Tensor, beta: float | Tensor) -> Tensor:
@@ -197,19 +198,6 @@ def cache_logits(
     return torch.where(held, value, torch.zeros_like(value))
 
 
-def contrastive(
-    queries: Float[Tensor, "classes dim"],
-    keys: Float[Tensor, "classes dim"],
-    held: Bool[Tensor, " classes"],
-    tau: float | Tensor,
-) -> Float[Tensor, ""]:
-    """InfoNCE over the classes in `held`: each query must find the key of its own class; 0 if none is held."""
-    logits = (queries @ keys.mT / tau).masked_fill(~held, -torch.inf)
-    logits = torch.where(held[:, None], logits, torch.zeros_like(logits))
-    loss = logits.logsumexp(-1) - logits.diagonal(dim1=-2, dim2=-1)
-    return torch.where(held, loss, torch.zeros_like(loss)).sum() / held.sum().clamp_min(1)
-
-
 def entropy_grad(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch classes"]:
     """d entropy(logits) / d logits, in closed form: -p * (ln p + H)."""
     logp = logits.log_softmax(-1).clamp_min(-1e30)
@@ -223,48 +211,36 @@ def marginal_grad(logits: Float[Tensor, "views classes"]) -> Float[Tensor, "view
     return -p * (m - (p * m).sum(-1, keepdim=True)) / logits.shape[-2]
 
 
-def contrastive_grad(
-    queries: Float[Tensor, "classes dim"],
-    keys: Float[Tensor, "classes dim"],
-    held: Bool[Tensor, " classes"],
-    tau: float | Tensor,
-) -> tuple[Float[Tensor, "classes dim"], Float[Tensor, "classes dim"]]:
-    """d contrastive / d queries and d contrastive / d keys, in closed form.
-
-    With P the softmax of the similarities, (P k - k) / (n tau) and (P^T q - q) / (n tau), over the n classes
-    in `held`; where their number may decide a shape, no others are computed.
-    """
-    rows, mask = some(held)
-    q, k = queries[rows], keys[rows]
-    p = q @ (k / tau).mT
-    if mask is None:
-        p = p.softmax(-1)
-    else:
-        p = p.masked_fill(~mask, -1e30).softmax(-1) * (mask[:, None] & mask)
-        q, k = q * mask[:, None], k * mask[:, None]
-    n = tau * held.sum().clamp_min(1)
-    by_query, by_key = (p @ k - k) / n, (p.mT @ q - q) / n
-    empty = torch.zeros_like(queries)
-    return empty.index_copy(0, rows, by_query), empty.index_copy(0, rows, by_key)
+def tangent(
+    unit: Float[Tensor, "*rows dim"],
+    grad: Float[Tensor, "*rows dim"],
+    length: Float[Tensor, "*rows 1"] | None = None,
+) -> Float[Tensor, "*rows dim"]:
+    """The gradient at x = length * unit of a function whose gradient at unit(x) is `grad`; length 1 if not given."""
+    across = torch.addcmul(grad, unit, (unit * grad).sum(-1, keepdim=True), value=-1)
+    return across if length is None else across / length
 
 
 def unit_grad(x: Float[Tensor, "*rows dim"], grad: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows dim"]:
     """The gradient at `x` of a function whose gradient at `unit(x)` is `grad`; 0 for a zero row."""
     length = x.norm(dim=-1, keepdim=True)
     inverse = torch.where(length > 0, 1 / length, 0.0)
-    u = x * inverse
-    return (grad - u * (u * grad).sum(-1, keepdim=True)) * inverse
+    return tangent(x * inverse, grad) * inverse
 
 
-def adam_step(grad: Tensor, lr: float | Tensor, eps: float | Tensor) -> Tensor:
-    """The first bias-corrected Adam(W) step from zero: -lr * g / (|g| + eps). Weight decay does nothing at zero."""
-    return -lr * grad / (grad.abs() + eps)
+def adam_step(
+    x: Tensor, grad: Tensor, lr: float | Tensor, eps: float | Tensor, adam_state: str = "exact"
+) -> Tensor:
+    """`x` after the first bias-corrected AdamW step of a residual from zero: x - lr * g / (|g| + eps).
 
-
-def adam_step_fp16(grad: Tensor, lr: float | Tensor, eps: float | Tensor) -> Tensor:
-    """`adam_step` where the second moment 0.001 g^2 is held in fp16, in which it vanishes for |g| under 0.005."""
-    second = (1e-3 * grad.square()).half().to(grad.dtype)
-    return -lr * grad / ((second / 1e-3).sqrt() + eps)
+    Weight decay does nothing at zero. With `adam_state` "fp16" the second moment 0.001 g^2 is held in fp16,
+    in which it vanishes for |g| under 0.005.
+    """
+    if adam_state == "fp16":
+        return x - lr * grad / ((_held(1e-3 * grad.square(), adam_state) / 1e-3).sqrt() + eps)
+    if isinstance(lr, Tensor):
+        return x - lr * grad / (grad.abs() + eps)
+    return torch.addcdiv(x, grad, grad.abs() + eps, value=-lr)  # the same in fewer passes
 
 
 def adamw(
@@ -274,12 +250,18 @@ def adamw(
     lr: float | Tensor,
     eps: float | Tensor,
     weight_decay: float | Tensor,
+    adam_state: str = "exact",
 ) -> Tensor:
     """`steps` of AdamW from `x` with fresh moments, as an expression; each element moves by itself."""
     m, v = torch.zeros_like(x), torch.zeros_like(x)
     for k in range(1, steps + 1):
         g = gradient(x)
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g.square()
+        m, v = 0.9 * m + 0.1 * g, _held(0.999 * v + 0.001 * g.square(), adam_state)
         scaled = (m / (1 - 0.9**k)) / ((v / (1 - 0.999**k)).sqrt() + eps)
         x = x * (1 - lr * weight_decay) - lr * scaled
     return x
+
+
+def _held(second: Tensor, adam_state: str) -> Tensor:
+    """AdamW's second moment as it is stored."""
+    return second.half().to(second.dtype) if adam_state == "fp16" else second

@@ -68,9 +68,8 @@ class ReTA(Fields):
         seen = self.assess(task.scale, state, text, sample.views[: self.views])
         reliable, score = seen.w == 1, seen.w * seen.entropy  # Eq. 14
         keys, scores, cached = ops.insert(state["keys"], state["scores"], seen.label, seen.x, score)
-        there = ops.get_row(scores, seen.label) != torch.inf
-        total = there.to(keys.dtype) @ ops.get_row(keys, seen.label)
-        visual = ops.put_row(state["visual"], seen.label, ops.unit(total))
+        mean, _ = ops.prototypes(ops.get_row(keys, seen.label), ops.get_row(scores, seen.label))
+        visual = ops.put_row(state["visual"], seen.label, ops.unit(mean))
         cache = Cache(visual, scores[:, 0] != torch.inf, self.alpha, self.beta)
         new = {"keys": keys, "scores": scores, "visual": visual}
 

@@ -12,19 +12,20 @@ from reta.methods.base import Base, param
 class Fields(Base):
     """Grouped as the paper tells it: views, committee, cache, calibration, global text, inference."""
 
-    views: int = param(64, "N: how many views are used", low=1)
-    recipe: str = param("augmix", "how views are made", choices=("plain", "crops", "augmix"))
+    views: int = param(64, "N: how many views are used", low=1, eq="19")
+    recipe: str = param("augmix", "how views are made", choices=("plain", "crops", "augmix"), eq="19")
     evidence: str = param(
         "view0",
         "what is voted on, cached and answered: the plain view, or the mean of the confident views",
         choices=("view0", "topq_mean"),
+        eq="15",
     )
     share: float = param(
-        0.1, "share of the views, the most confident, that count", low=0, high=1, static=True
+        0.1, "share of the views, the most confident, that count", low=0, high=1, static=True, eq="19"
     )
 
     # Consistency-aware entropy reweighting
-    cer: bool = param(True, "consistency-aware entropy reweighting; off: w = 1 for every image")
+    cer: bool = param(True, "consistency-aware entropy reweighting; off: w = 1 for every image", eq="14")
     members: int = param(3, "M: adjacent text embeddings per class", low=1, eq="5")
     binning: str = param(
         "ascending",
@@ -33,7 +34,7 @@ class Fields(Base):
         eq="5",
     )
     bin_edges: str = param(
-        "floor_mk", "Q_m: floor(m K / M), or m floor(K / M)", choices=("floor_mk", "m_floor")
+        "floor_mk", "Q_m: floor(m K / M), or m floor(K / M)", choices=("floor_mk", "m_floor"), eq="5"
     )
     projection: str = param("svd", "axes of the text subspace", choices=("svd", "pca", "lda", "none"), eq="6")
     rank: int = param(64, "n: axes that are kept, at most", low=1, eq="7")
@@ -41,10 +42,16 @@ class Fields(Base):
         "all", "the axes are those of all members, or of the last ones", choices=("all", "last"), eq="6"
     )
     proj_refresh: str = param(
-        "initial", "axes of the initial text, or of the text as it is", choices=("initial", "on_change")
+        "initial",
+        "axes of the initial text, or of the text as it is",
+        choices=("initial", "on_change"),
+        eq="6",
     )
     vote_text: str = param(
-        "unit", "text in the votes: unit members, or the stored running mean", choices=("unit", "running")
+        "unit",
+        "text in the votes: unit members, or the stored running mean",
+        choices=("unit", "running"),
+        eq="9",
     )
     stability: bool = param(True, "S counts; off: S = 1", eq="12")
     consistency: bool = param(True, "R counts; off: R = 1", eq="11")
@@ -58,23 +65,29 @@ class Fields(Base):
     ratio: float = param(1.0, "scales w - 1", low=0, eq="13")
 
     # Cache
-    slots: int = param(3, "SZ: cached images per class", low=1)
+    slots: int = param(3, "SZ: cached images per class", low=1, eq="15")
     alpha: float = param(6.0, "weight of the cache logits", low=0, eq="4")
     beta: float = param(5.0, "sharpness of the cache logits", low=0, eq="4")
 
     # Diversity-driven distribution calibration
-    ddc: bool = param(True, "diversity-driven calibration; off: the text stays, no Gaussian in the answer")
+    ddc: bool = param(
+        True, "diversity-driven calibration; off: the text stays, no Gaussian in the answer", eq="18"
+    )
     loss_gate: str = param(
         "w1",
         "images that move the members: w = 1, all, all but L_surr only where w = 1, or w = 1 and H low",
         choices=("w1", "all", "surr_only", "algorithm1"),
+        eq="16",
     )
-    steps: int = param(1, "AdamW steps for each image; 0: calibration without training", low=0)
-    lr: float = param(5e-4, "learning rate", low=0)
-    eps: float = param(1e-3, "epsilon of AdamW", low=1e-12)
-    weight_decay: float = param(0.1, "weight decay of AdamW (nothing at r = 0)", low=0)
+    steps: int = param(1, "AdamW steps for each image; 0: calibration without training", low=0, eq="16")
+    lr: float = param(5e-4, "learning rate", low=0, eq="16")
+    eps: float = param(1e-3, "epsilon of AdamW", low=1e-12, eq="16")
+    weight_decay: float = param(0.1, "weight decay of AdamW (nothing at r = 0)", low=0, eq="16")
     adam_state: str = param(
-        "exact", "AdamW's second moment: exact, or rounded to fp16 as released", choices=("exact", "fp16")
+        "exact",
+        "AdamW's second moment: exact, or rounded to fp16 as released",
+        choices=("exact", "fp16"),
+        eq="16",
     )
     residuals: str = param(
         "own", "one residual per member, or one per class", choices=("own", "shared"), eq="16"
@@ -115,19 +128,22 @@ class Fields(Base):
         "entropy_and_w1",
         "images that join the global text: of low entropy, or also w = 1",
         choices=("entropy", "entropy_and_w1"),
+        eq="17",
     )
     gate_entropy: str = param(
         "before",
         "the gate's entropy: H of the evidence, or of the adapted p_cls",
         choices=("before", "after"),
+        eq="17",
     )
     cutoff: float = param(
-        0.1, "tau_c: entropy over the normaliser below which an image counts as confident", low=0
+        0.1, "tau_c: entropy over the normaliser below which an image counts as confident", low=0, eq="17"
     )
     normaliser: str = param(
         "ln_C",
         "what the entropy in nats is divided by for the gate; none: the cutoff is in nats",
         choices=("ln_C", "log2_C", "log2_M", "none"),
+        eq="17",
     )
     prior: float = param(
         0.0, "how many accepted images the text before the first one counts as", low=0, eq="17"

@@ -60,10 +60,10 @@ class TPS(Base):
         logits = task.scale * sample.views @ text.mT
         top = ops.confident(logits, self.share)
         pull = task.scale * ops.marginal_grad(logits[top]).mT @ sample.views[top]
-        shift = ops.adam_step(ops.unit_grad(text, pull), self.lr, self.eps)
-        shifted = task.scale * ops.unit(text + shift) @ sample.views[0]
+        shifted = ops.adam_step(text, ops.unit_grad(text, pull), self.lr, self.eps)
+        answer = task.scale * ops.unit(shifted) @ sample.views[0]
         entropy = ops.entropy(ops.marginal(logits[top]))
-        return Output(shifted.softmax(-1), {"logits": shifted, "entropy": entropy}), state
+        return Output(answer.softmax(-1), {"logits": answer, "entropy": entropy}), state
 
     def prototype(self, task: Task) -> Float[Tensor, "classes dim"]:
         """One feature per class."""
