@@ -9,8 +9,8 @@ torch.optim.AdamW, the cache as Python lists. Both see the same made-up features
 one image after the other in turn, after the library has seen three images per class so that the caches are filled
 (30 images in all at 10,000 classes, where the literal form does not fit in memory).
 Ratios are by the clock, and in brackets by processor time, which other work on the machine disturbs less. The floor
-of a step that moves the text is what as many operations of torch as it dispatches cost on a single number, and the
-two [C, C, D] products that the contrast of all cached classes with all texts cannot do without.
+of a step is what as many operations of torch as it dispatches cost on a single number, its products at the rate of a
+large one, and the eigenvectors where the axes follow the text.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import reta
 from reta import state as states
+from reta.engine import quiet
 from reta.methods import create
 from reta.methods.ops import donated, unit
 
@@ -112,14 +114,12 @@ class Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def dispatched(method: Any, task: reta.Task, state: states.State, views: Tensor) -> int:
-    """Operations of the costliest of some steps: those of a step that moves the text, if one of them does."""
-    counts = []
-    for row in views:
-        with Counter() as counter:
+def counted(method: Any, task: reta.Task, state: states.State, views: Tensor) -> dict[str, float]:
+    """Operations of a step and the floating-point ones of its products, the mean over some images."""
+    with donated(), FlopCounterMode(display=False) as flops, Counter() as counter:
+        for row in views:
             _, state = method.step(task, state, reta.Sample(row))
-        counts.append(counter.count)
-    return max(counts)
+    return {"operations": counter.count / len(views), "flops": flops.get_total_flops() / len(views)}
 
 
 def operation(rounds: int = 20000) -> float:
@@ -133,13 +133,23 @@ def operation(rounds: int = 20000) -> float:
     return 1e3 * best / rounds
 
 
-def contrast(classes: int) -> float:
-    """Milliseconds of the two products of the alignment loss: all images with all texts, and back."""
-    images, texts = torch.randn(classes, DIM), torch.randn(classes, DIM)
-    best = math.inf
-    for _ in range(5 if classes <= 1000 else 1):
+def rate(size: int = 1024) -> float:
+    """Floating-point operations in a millisecond, of a large product."""
+    x, best = torch.randn(size, size), math.inf
+    for _ in range(8):
         start = time.perf_counter()
-        (images @ texts.mT).mT @ images
+        x @ x
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / (1e3 * best)
+
+
+def axes(classes: int) -> float:
+    """Milliseconds for the eigenvectors of a Gram matrix of so many texts."""
+    x = torch.randn(DIM, classes)
+    matrix, best = x.mT @ x if classes < DIM else x @ x.mT, math.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        torch.linalg.eigh(matrix)
         best = min(best, time.perf_counter() - start)
     return 1e3 * best
 
@@ -152,15 +162,16 @@ def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
     reference = literal(task, state[PRESETS[1]]) if with_literal else None
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in (*PRESETS, "literal")}
     gap, reliable = 0.0, 0
-    with torch.no_grad(), donated():
+    with torch.no_grad():
         for block in views.split(BLOCK):
             for name, method in methods.items():
                 outputs = []
                 for row in block:
                     sample, before = reta.Sample(row), state[name]
-                    output, state[name] = timed(
-                        lambda m=method, s=sample, b=before: m.step(task, b, s), times[name]
-                    )
+                    with donated(), quiet(method, row.device)():  # as reta.run does
+                        output, state[name] = timed(
+                            lambda m=method, s=sample, b=before: m.step(task, b, s), times[name]
+                        )
                     outputs.append(output)
             reliable += sum(int(o.info["reliable"]) for o in outputs)
             for row, output in zip(block, outputs if reference is not None else (), strict=False):
@@ -169,8 +180,9 @@ def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
     row = summary(classes, times, reliable / samples) | ({"largest_gap": gap} if with_literal else {})
     with torch.no_grad():
         for name, method in methods.items():
-            row[name]["operations"] = dispatched(method, task, state[name], views[:BLOCK])
-            row[name]["floor_ms"] = row[name]["operations"] * operation() + contrast(classes)
+            row[name] |= counted(method, task, state[name], views[:BLOCK])
+            floor = row[name]["operations"] * operation() + row[name]["flops"] / rate()
+            row[name]["floor_ms"] = floor + (axes(classes) if method.proj_refresh == "on_change" else 0)
     return row
 
 

@@ -237,7 +237,7 @@ def test_the_gradients_of_the_contrast(seed, mask, tau, symmetric, block, kept):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reta.methods.lazy.BLOCK", block)
         patch.setattr("reta.methods.contrast.KEPT", kept)
-        contrast = ops.Contrast(q, k, held, tau, symmetric)
+        contrast = ops.Contrast(q, k, held, tau, symmetric=symmetric)
         got = contrast.query_grad(), contrast.key_grad()
     for a, b in zip(got, want, strict=True):
         assert torch.allclose(a, b, atol=1e-9)

@@ -147,6 +147,18 @@ def test_eigenvectors_turned_in_products_give_the_exact_votes(classes):
             assert torch.equal(committee.votes(text, turned, x), committee.votes(text, exact, x))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("pull", [0.0, 0.1])
+def test_turning_takes_equal_eigenvalues_and_none(pull, dtype):
+    """Where two directions are worth the same, any will do, but they stay orthonormal and finite."""
+    eye = torch.eye(3, dtype=dtype)
+    matrix = torch.tensor([[1.0, pull, 0.0], [pull, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    values, vectors = subspace.turn(eye, matrix)
+    assert torch.allclose(vectors.mT @ vectors, eye, atol=1e-6)
+    assert torch.allclose(vectors * values @ vectors.mT, matrix, atol=1e-6)
+    assert torch.allclose(subspace.turn(eye, 0 * matrix)[1], eye)
+
+
 def test_without_committee_and_calibration_it_is_a_prototype_cache():
     """Entropy-ordered queues, one unit prototype per class, CLIP and cache logits: nothing else is left."""
     text, views = world(5, 12, 6, 1, 30)

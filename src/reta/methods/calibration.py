@@ -22,12 +22,12 @@ class Cache(NamedTuple):
 
     visual: Float[Tensor, "classes dim"]
     held: Bool[Tensor, " classes"]
-    alpha: float | Tensor
+    strength: Float[Tensor, " classes"]
     beta: float | Tensor
 
     def logits(self, x: Float[Tensor, "*views dim"]) -> Float[Tensor, "*views classes"]:
-        """A(x; F) of the classes that hold something, 0 for the others (Eq. 4)."""
-        return self.held * ops.affinity(x @ self.visual.mT, self.alpha, self.beta)
+        """A(x; F), of strength alpha for the classes that hold something and 0 for the others (Eq. 4)."""
+        return ops.affinity(x @ self.visual.mT, self.strength, self.beta)
 
 
 class Seen(NamedTuple):
@@ -84,11 +84,11 @@ def objective(
 
         def part(here: slice) -> Tensor:
             some = torch.zeros_like(t[:, here]) if every is None else every(here)
-            some[-1] += towards[:, here].mT @ sure
+            some[-1].add_(towards[:, here].mT @ sure)
             if align is not None and fields.align_text == "mean":
-                some += align[here] / fields.members
+                some.add_(align[here] / fields.members)
             elif align is not None:
-                some[-1] += align[here]
+                some[-1].add_(align[here])
             return some
 
         return part
@@ -111,8 +111,8 @@ def aligned(fields: Fields, text: Tensor, cache: Cache, held: Tensor) -> Tensor 
     if not counts(fields.lambda_align):
         return None
     words = text[-1] if fields.align_text == "last" else text.mean(0)
-    contrast = ops.Contrast(cache.visual, words, held, fields.align_tau, fields.align_symmetric)
-    return fields.lambda_align * contrast.key_grad()
+    weight, both = fields.lambda_align, fields.align_symmetric
+    return ops.Contrast(cache.visual, words, held, fields.align_tau, weight, both).key_grad()
 
 
 def counts(weight: float | Tensor) -> bool:

@@ -18,8 +18,9 @@ class Contrast:
 
     It is averaged over the n classes in `held`; where their number may decide a shape, no others are computed.
     With P the softmax of the [n, n] similarities over the keys, plus that over the queries if symmetric, and
-    s = 1 or 2, its gradients are (P^T q - s q) / (n tau) and (P k - s k) / (n tau). The similarities come in
-    blocks of keys; many classes would not leave room for all of them, then they are made each time.
+    s = 1 or 2, the gradients are (P^T q - s q) / (n tau) and (P k - s k) / (n tau), times `weight`. The
+    similarities come in blocks of keys; many classes would not leave room for all of them, then they are made
+    each time.
     """
 
     def __init__(
@@ -28,13 +29,14 @@ class Contrast:
         keys: Float[Tensor, "classes dim"],
         held: Bool[Tensor, " classes"],
         tau: float | Tensor,
+        weight: float | Tensor = 1.0,
         symmetric: bool = False,
     ):
         self.rows, self.mask = some(held)
         self.like, self.sides = queries, 2 if symmetric else 1
         self.queries, self.keys = self._held(queries), self._held(keys)
         self.words = self.keys / tau
-        self.divisor = tau * held.sum().clamp_min(1)
+        self.factor = (weight / tau) / held.sum().clamp_min(1)
         count = len(self.rows)
         self.parts = blocks(count, min(count, WIDTH), keys.device)
         kept = count**2 <= KEPT
@@ -89,7 +91,7 @@ class Contrast:
 
     def _spread(self, grad: Tensor) -> Tensor:
         """The average; zero for the classes that do not take part."""
-        grad = grad * (1 / self.divisor if self.mask is None else (self.mask / self.divisor)[:, None])
+        grad = grad * (self.factor if self.mask is None else (self.mask * self.factor)[:, None])
         if len(grad) == len(self.like):
             return grad
         return torch.zeros_like(self.like).index_copy(0, self.rows, grad)

@@ -111,9 +111,9 @@ class DPE(Base):
         text_grad = scale * pull[:, None] * seen.feature
         visual_grad = (self.beta * pull * cache)[:, None] * seen.feature
         if isinstance(self.align, Tensor) or self.align > 0:
-            contrast = ops.Contrast(k, t, held, self.tau)
-            text_grad = text_grad + self.align * contrast.key_grad()
-            visual_grad = visual_grad + self.align * contrast.query_grad()
+            contrast = ops.Contrast(k, t, held, self.tau, self.align)
+            text_grad = text_grad + contrast.key_grad()
+            visual_grad = visual_grad + contrast.query_grad()
         return self.moved(text, text_grad), self.moved(visual, visual_grad)
 
     def moved(

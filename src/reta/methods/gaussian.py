@@ -87,7 +87,7 @@ class Surrogate:
         error, is_label = self._error(logits, label)
         pull = (self.scale**2 / self.divisor) * error[:, None] * apart
         pull = pull - is_label * pull.sum(-1, keepdim=True)
-        pull = pull + self._central(len(text), text)[:, None] * error[:, None]
+        self._centre(pull.movedim(1, 0), error)
 
         def part(here: slice) -> Tensor:
             chosen = pull[..., here]
@@ -105,7 +105,7 @@ class Surrogate:
 
     def _diagonal_grad(self, text: Tensor, views: Tensor, label: Tensor, logits: Tensor) -> Part:
         error, is_label = self._error(logits, label)
-        strength, central = self.scale**2 / self.divisor, self._central(len(text), text)
+        strength = self.scale**2 / self.divisor
         squares, own = views.square(), deviation(text, label)
         # The errors of a view sum to zero over the classes, so E may be D in what the label is pulled by.
         spread = error @ text
@@ -114,16 +114,18 @@ class Surrogate:
         def part(here: slice) -> Tensor:
             some, chosen = text[:, here], error[:, here]
             pull = (some - some.mean(0) - own[:, None]) * (strength * (chosen.mT @ squares))
-            pull = pull - is_label[here, None] * total[:, None]
-            return pull + central[:, None, None] * (chosen.mT @ views)
+            pull = torch.addcmul(pull, is_label[here, None].to(pull.dtype), total[:, None], value=-1)
+            self._centre(pull, chosen.mT @ views)
+            return pull
 
         return part
 
-    def _central(self, members: int, like: Tensor) -> Float[Tensor, " members"]:
-        """d centre / d member, times the scale: all of it on the last one, or the same on each."""
+    def _centre(self, pull: Float[Tensor, "members *rest"], error: Float[Tensor, "*rest"]) -> None:
+        """Add what pulls the members through the centre: the last one alone, or each by its share."""
         if self.center == "mean":
-            return like.new_full((members,), self.scale / members)
-        return self.scale * (torch.arange(members, device=like.device) == members - 1).to(like.dtype)
+            pull.add_(error, alpha=self.scale / len(pull))
+        else:
+            pull[-1].add_(error, alpha=self.scale)
 
 
 def deviation(

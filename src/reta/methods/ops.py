@@ -208,7 +208,7 @@ def entropy_grad(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*bat
 def marginal_grad(logits: Float[Tensor, "views classes"]) -> Float[Tensor, "views classes"]:
     """d entropy(marginal(logits)) / d logits, in closed form."""
     p, m = logits.softmax(-1), marginal(logits).clamp_min(-1e30)
-    return -p * (m - (p * m).sum(-1, keepdim=True)) / logits.shape[-2]
+    return p * (m - (p * m).sum(-1, keepdim=True)) * (-1 / logits.shape[-2])
 
 
 def tangent(

@@ -70,7 +70,8 @@ class ReTA(Fields):
         keys, scores, cached = ops.insert(state["keys"], state["scores"], seen.label, seen.x, score)
         mean, _ = ops.prototypes(ops.get_row(keys, seen.label), ops.get_row(scores, seen.label))
         visual = ops.put_row(state["visual"], seen.label, ops.unit(mean))
-        cache = Cache(visual, scores[:, 0] != torch.inf, self.alpha, self.beta)
+        held = scores[:, 0] != torch.inf
+        cache = Cache(visual, held, self.alpha * held, self.beta)
         new = {"keys": keys, "scores": scores, "visual": visual}
 
         confident = seen.entropy < self._threshold(task)
@@ -164,7 +165,7 @@ class ReTA(Fields):
         """(p_cls + eta p_gauss) / (1 + eta), so that it sums to one (Eq. 23)."""
         if not (self.ddc and self.gauss_logits):
             return p_cls
-        return self.cls_weight * p_cls + (1 - self.cls_weight) * p_gauss
+        return torch.lerp(p_gauss, p_cls, self.cls_weight)
 
     def remember(self, state: State, moved: Tensor, residual: Tensor | None, updated: Tensor) -> State:
         """The global text after this image, and the axes that go with it (Eq. 17)."""

@@ -29,7 +29,7 @@ def basis(
         return discriminants(text.double(), rank)
     rows = rows_of(text, projection)
     values, vectors = torch.linalg.eigh(gram(rows, torch.float64))
-    return leading(values, vectors, rows, rank)
+    return signed(leading(values, vectors, rows, rank))
 
 
 def rows_of(text: Float[Tensor, "members classes dim"], projection: str) -> Float[Tensor, "rows dim"]:
@@ -67,7 +67,7 @@ def leading(
     if len(rows) <= rows.shape[-1]:
         axes = unit(axes @ rows.to(axes.dtype))
     spanned = (values > _noise(axes.dtype, max(rows.shape)) * values[0])[:, None]
-    return signed(torch.where(spanned, axes, torch.zeros_like(axes)))
+    return torch.where(spanned, axes, torch.zeros_like(axes))
 
 
 def _noise(dtype: torch.dtype, size: int) -> float:
@@ -107,19 +107,22 @@ def turn(
     Every round turns all pairs at once by the angle that would make the pair orthogonal under the matrix,
     were it alone (Jacobi), and makes the columns orthonormal again (Newton-Schulz); the error is squared.
     """
-    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    upper = torch.ones_like(matrix).triu(1)
+    away = _apart(matrix)
     for _ in range(rounds):
-        inner = vectors.mT @ matrix @ vectors
+        inner = vectors.mT @ (matrix @ vectors)
         values = inner.diagonal()
-        gap = values[:, None] - values
-        side = torch.where(gap == 0, upper - upper.mT, gap.sign())
-        pairs = inner - inner.diagonal().diag_embed()
-        tangents = -2 * pairs / (gap + side * (gap.square() + 4 * pairs.square()).sqrt() + eye)
-        vectors = vectors @ (eye + tangents)
+        gap, pull = values[:, None] - values + away, 2 * inner
+        vectors = torch.addmm(vectors, vectors, pull / (gap + torch.hypot(gap, pull).copysign(gap)), alpha=-1)
         for _ in range(2):
-            vectors = vectors @ (1.5 * eye - 0.5 * vectors.mT @ vectors)
+            vectors = torch.addmm(vectors, vectors, vectors.mT @ vectors, beta=1.5, alpha=-0.5)
     return (vectors * (matrix @ vectors)).sum(0), vectors
+
+
+def _apart(matrix: Float[Tensor, "small small"]) -> Float[Tensor, "small small"]:
+    """What keeps equal eigenvalues apart, on one side of the diagonal or the other, and no value from itself."""
+    at = torch.arange(len(matrix), device=matrix.device)
+    side = (at - at[:, None]).sign().to(matrix.dtype) * torch.finfo(matrix.dtype).tiny ** 0.5
+    return side.masked_fill(at == at[:, None], torch.inf)
 
 
 def discriminants(text: Float[Tensor, "members classes dim"], rank: int) -> Float[Tensor, "rank dim"]:

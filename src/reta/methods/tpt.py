@@ -44,7 +44,7 @@ class TPT(Base):
     share: float = param(0.1, "share of the views, the most confident, that count", low=0, high=1)
     steps: int = param(1, "steps of AdamW", low=0)
     lr: float = param(5e-3, "learning rate", low=0)
-    eps: float = param(1e-8, "AdamW's epsilon", low=0)
+    eps: float = param(1e-8, "AdamW's epsilon", low=1e-12)
     weight_decay: float = param(0.01, "AdamW's weight decay", low=0)
 
     def step(self, task: Task, state: State, sample: Sample) -> tuple[Output, State]:
