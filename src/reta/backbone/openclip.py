@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
+from reta.backbone.lowered import lowered
 from reta.backbone.protocol import Preprocess
 from reta.backbone.tower import TextTower
 from reta.errors import BadInput, RetaError
@@ -31,7 +32,7 @@ class OpenClip:
     Weights stay in fp32 whatever the precision; bf16 and fp16 are autocast around the towers, which is what
     the published methods do and what keeps the fingerprint the same on every machine. On a GPU, `images` goes
     through a copy of the image tower that is in that precision throughout, as OpenAI's own loader has it: half
-    again as fast as autocast, whose sums and norms are in fp32.
+    again as fast as autocast, whose sums and norms are in fp32. `lowered` says how else the copy differs.
 
     >>> import reta
     >>> model = reta.load("reta-mini")
@@ -118,7 +119,7 @@ class OpenClip:
         if self._low is None or self._low[0] != version:
             low = copy.copy(self.module)
             low._modules = dict(self.module._modules)
-            low.visual = copy.deepcopy(self.module.visual).to(DTYPES[self.precision])
+            low.visual = lowered(self.module.visual, DTYPES[self.precision])
             self._low = version, low
         return self._low[1]
 
