@@ -9,7 +9,7 @@ import torch
 from open_clip.transformer import QuickGELU, VisionTransformer
 from torch import nn
 
-from reta.backbone.lowered import Patches, lowered
+from reta.backbone.lowered import FirstToken, Patches, lowered
 from tests import tiny
 
 
@@ -37,10 +37,8 @@ def test_the_same_features_and_the_original_as_it_was(tower):
     before = copy.deepcopy(tower.state_dict())
     wanted = tower(pictures())
     low = lowered(tower, torch.float32)
-    assert kinds(low) - kinds(tower) == {Patches, nn.SiLU} and kinds(tower) - kinds(low) == {
-        QuickGELU,
-        nn.Conv2d,
-    }
+    assert kinds(low) - kinds(tower) == {Patches, FirstToken, nn.SiLU}
+    assert kinds(tower) - kinds(low) == {QuickGELU, nn.Conv2d}
     assert (low(pictures()) - wanted).abs().max() < 1e-5 < wanted.abs().max()
     assert torch.equal(tower(pictures()), wanted)
     assert all(torch.equal(value, before[name]) for name, value in tower.state_dict().items())
@@ -58,13 +56,35 @@ def test_rounding_costs_no_more_than_before(tower, dtype):
 @torch.no_grad()
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_every_family(tiny_model, family):
-    """Without QuickGELU only the patches differ, and a residual network not at all."""
+    """Without QuickGELU patches and the last block differ, and a residual network not at all."""
     model = tiny_model(family)
     visual, x = model.module.visual, pictures(model.preprocess.size)
     low = lowered(visual, torch.float32)
-    assert kinds(low) - kinds(visual) == (set() if family == "resnet" else {Patches})
+    others = {"resnet": set(), "eva02": {Patches}, "coca": {Patches}}
+    assert kinds(low) - kinds(visual) == others.get(family, {Patches, FirstToken})
     for got, wanted in zip(_parts(low(x)), _parts(visual(x)), strict=True):
         assert torch.equal(got, wanted) if family == "resnet" else torch.allclose(got, wanted, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("options", "one"),
+    [
+        ({}, True),
+        ({"ls_init_value": 0.3, "final_ln_after_pool": True, "no_ln_pre": True}, True),
+        ({"pool_type": "avg"}, False),
+        ({"output_tokens": True}, False),
+        ({"attentional_pool": True, "attn_pooler_heads": 2}, False),
+        ({"qk_norm": True}, False),
+    ],
+)
+def test_the_last_block_is_shortened_where_one_token_is_read(options, one):
+    torch.manual_seed(0)
+    visual = VisionTransformer(32, 16, 64, 1, 2, 4.0, output_dim=24, **options).eval()
+    low = lowered(visual, torch.float32)
+    assert (FirstToken in kinds(low)) == one
+    for got, wanted in zip(_parts(low(pictures())), _parts(visual(pictures())), strict=True):
+        assert torch.allclose(got, wanted, atol=1e-5)
 
 
 def _parts(out):

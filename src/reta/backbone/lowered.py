@@ -1,16 +1,17 @@
 """A copy of an image tower in bf16 or fp16 for a GPU: the same function in fewer passes over the memory.
 
-What is recognised is written otherwise, and nothing else is touched: QuickGELU between two linear layers, and a
-convolution that cuts a picture into patches.
+What is recognised is written otherwise, and nothing else is touched: QuickGELU between two linear layers, a
+convolution that cuts a picture into patches, and the last block of a tower that reads one token.
 """
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from open_clip.transformer import QuickGELU
+from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor, nn
 
 QUICK = 1.702  # QuickGELU is x sigmoid(QUICK x)
@@ -26,6 +27,9 @@ def lowered(visual: nn.Module, dtype: torch.dtype) -> nn.Module:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Conv2d) and _cuts_patches(child):
                 setattr(module, name, Patches(child))
+        if isinstance(module, VisionTransformer) and _reads_one_token(module):
+            blocks = module.transformer.resblocks
+            blocks[-1] = FirstToken(blocks[-1])
     return tower.to(dtype)
 
 
@@ -59,3 +63,33 @@ class Patches(nn.Module):
         cut = x.unfold(2, down, down).unfold(3, across, across).permute(0, 2, 3, 1, 4, 5)
         rows = nn.functional.linear(cut.flatten(3), self.weight, self.bias)
         return rows.permute(0, 3, 1, 2)
+
+
+def _reads_one_token(tower: VisionTransformer) -> bool:
+    """Whether only the class token leaves a tower, which comes first."""
+    plain = type(tower.transformer.resblocks[-1]) is ResidualAttentionBlock
+    return plain and tower.pool_type == "tok" and tower.attn_pool is None and not tower.output_tokens
+
+
+class FirstToken(nn.Module):
+    """A block of which the first token is read: it looks at all of them, and nothing is made of the others."""
+
+    def __init__(self, block: nn.Module):
+        super().__init__()
+        self.block: Any = block
+
+    def forward(
+        self, x: Float[Tensor, "images tokens width"], attn_mask: None = None
+    ) -> Float[Tensor, "images 1 width"]:
+        block = self.block
+        x = x[:, :1] + block.ls_1(self._attend(block.attn, block.ln_1(x)))
+        return x + block.ls_2(block.mlp(block.ln_2(x)))
+
+    def _attend(self, layer: Any, x: Tensor) -> Tensor:
+        width = x.shape[-1]
+        weight, bias = layer.in_proj_weight, layer.in_proj_bias
+        query = nn.functional.linear(x[:, :1], weight[:width], bias[:width])
+        others = nn.functional.linear(x, weight[width:], bias[width:]).chunk(2, dim=-1)
+        q, k, v = (part.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for part in (query, *others))
+        seen = nn.functional.scaled_dot_product_attention(q, k, v)
+        return layer.out_proj(seen.transpose(1, 2).flatten(2))
