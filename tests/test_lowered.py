@@ -9,7 +9,7 @@ import torch
 from open_clip.transformer import QuickGELU, VisionTransformer
 from torch import nn
 
-from reta.backbone.lowered import FirstToken, Patches, lowered
+from reta.backbone.lowered import FirstToken, Patches, lowered, normalised
 from tests import tiny
 
 
@@ -126,3 +126,14 @@ def test_patches_of_any_shape_and_what_is_left_over_at_the_edge():
 def test_other_activations_stay(layers):
     net = nn.Sequential(*layers)
     assert kinds(lowered(net, torch.float32)) == kinds(net)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("whole", [True, False])
+def test_pixels_are_normalised_in_one_pass(tiny_model, dtype, whole):
+    model = tiny_model("vit")
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    x = (x * 255).to(torch.uint8) if whole else x
+    got = normalised(x, model.preprocess, dtype)
+    assert got.dtype == dtype
+    assert (got.float() - model.prepare(x)).abs().max() <= max(torch.finfo(dtype).eps, 1e-6)

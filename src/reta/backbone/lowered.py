@@ -10,9 +10,11 @@ import copy
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from open_clip.transformer import QuickGELU, ResidualAttentionBlock, VisionTransformer
 from torch import Tensor, nn
+
+from reta.backbone.protocol import Preprocess
 
 QUICK = 1.702  # QuickGELU is x sigmoid(QUICK x)
 
@@ -31,6 +33,19 @@ def lowered(visual: nn.Module, dtype: torch.dtype) -> nn.Module:
             blocks = module.transformer.resblocks
             blocks[-1] = FirstToken(blocks[-1])
     return tower.to(dtype)
+
+
+def normalised(
+    pixels: Float[Tensor, "images 3 size size"] | UInt8[Tensor, "images 3 size size"],
+    preprocess: Preprocess,
+    dtype: torch.dtype,
+) -> Float[Tensor, "images 3 size size"]:
+    """What `OpenClip.prepare` makes, in one pass: computed in fp32, written in `dtype`."""
+    colours = (preprocess.mean, preprocess.std)
+    mean, std = (torch.tensor(x, device=pixels.device).view(3, 1, 1) for x in colours)
+    out = torch.empty(pixels.shape, dtype=dtype, device=pixels.device)
+    most = 255 if pixels.dtype == torch.uint8 else 1
+    return torch.addcmul(-mean / std, pixels, 1 / (most * std), out=out)
 
 
 def _fold(block: nn.Sequential) -> None:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
-from reta.backbone.lowered import lowered
+from reta.backbone.lowered import lowered, normalised
 from reta.backbone.protocol import Preprocess
 from reta.backbone.tower import TextTower
 from reta.errors import BadInput, RetaError
@@ -101,12 +101,12 @@ class OpenClip:
         out = torch.empty(len(pixels), self.dim, dtype=self.wide, device=self.device)
         low = self._lowered()
         for start in range(0, len(pixels), batch):
-            block = self.prepare(pixels[start : start + batch])
+            block = pixels[start : start + batch].to(self.device, non_blocking=True)
             if low is not None:
-                features = low.encode_image(block.to(DTYPES[self.precision]))
+                features = low.encode_image(normalised(block, self.preprocess, DTYPES[self.precision]))
             else:
                 with self.autocast():
-                    features = self.module.encode_image(block)
+                    features = self.module.encode_image(self.prepare(block))
             out[start : start + batch] = self._unit(features)
         return self._finite(out, "images")
 
