@@ -132,7 +132,7 @@ def test_prompts_of_a_set(reta, small, tmp_path):
     code, _, err = reta("data", "prompts", "dtd", "--prompts", tmp_path / "bad.json")
     assert code == 2 and "no sentences for ['polka-dotted', 'zigzagged']" in err
     code, _, err = reta("data", "prompts", "dtd", "--prompts", tmp_path / "none.json")
-    assert code == 1 and "no such prompt file" in err
+    assert code == 2 and "no such prompt file" in err
 
 
 @pytest.mark.skipif(find_spec("clip_benchmark") is None, reason="comes with the extra `data`")

@@ -59,7 +59,7 @@ def test_prompts_must_fit_the_classes(tmp_path):
     file.write_text("{")
     with pytest.raises(reta.BadInput, match="not valid JSON"):
         templates.read_prompts(file)
-    with pytest.raises(reta.MissingData, match="no such prompt file"):
+    with pytest.raises(reta.BadInput, match="no such prompt file"):
         templates.read_prompts(tmp_path / "none.json")
     file.write_bytes(b"\xff\xfe{")
     with pytest.raises(reta.BadInput, match="not UTF-8 text"):
@@ -88,7 +88,7 @@ def test_class_lists(tmp_path):
     assert templates.class_list("cat, hot_dog") == ["cat", "hot dog"]
     with pytest.raises(reta.BadInput, match="no class names"):
         templates.class_list(" , ")
-    with pytest.raises(reta.MissingData, match="no such file"):
+    with pytest.raises(reta.BadInput, match="no such file of class names"):
         templates.class_list("none.txt")
     many = [f"class number {i}" for i in range(1000)]
     assert templates.class_list(",".join(many)) == templates.class_list(many) == many

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from reta.errors import BadInput, MissingData, nearest
+from reta.errors import BadInput, nearest
 
 SETS = ("single", "openai-7", "openai-80", "none")
 
@@ -70,7 +70,7 @@ def _name(text: str) -> str:
 def _text(path: Path, what: str) -> str:
     """The content of a file a person wrote, with or without a byte order mark."""
     if not path.is_file():
-        raise MissingData(f"no such {what}: {path}")
+        raise BadInput(f"no such {what}: {path}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
