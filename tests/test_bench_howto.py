@@ -86,6 +86,9 @@ def test_all_stands_for_every_plan(monkeypatch) -> None:
         (["sweep", "tda", "--grid", "slots"], 2, "FIELD=V1,V2"),
         (["sweep", "tda", "--grid", "slot=1"], 2, "did you mean 'slots'"),
         (["sweep", "tda", "--grid", "slots=many"], 2, "values of type int"),
+        (["sweep", "tda", "--grid", "alpha=1,nan"], 2, "alpha must be a finite number, not 'nan'"),
+        (["sweep", "tda", "--grid", "share=nan"], 2, "a finite number, at least 0 and at most 1, not 'nan'"),
+        (["sweep", "tda", "--grid", "slots=1,0"], 2, "TDA.slots must be at least 1, not 0"),
         (["sweep", "tpt", "--grid", "lr=0.1"], 2, "works through the encoders"),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,8 +51,6 @@ def sweep(
 
     Example: reta sweep reta --grid gamma=1,2,3 --grid eta=0.2,0.4 --limit 300 --views 8
     """
-    import dataclasses
-
     import torch
 
     import reta
@@ -110,28 +110,39 @@ def axes(grid: list[str], method: Any) -> dict[str, list[Any]]:
     >>> axes(["slots=1,3", "alpha=2"], create("tda"))
     {'slots': [1, 3], 'alpha': [2.0]}
     """
-    import dataclasses
-
     from reta.errors import nearest
+    from reta.methods.base import Base, check
 
-    fields = {f.name: type(f.default) for f in dataclasses.fields(method)}
+    owner, fields = type(method).__name__, {f.name: f for f in dataclasses.fields(method)}
     table: dict[str, list[Any]] = {}
     for part in grid:
         name, sign, values = part.partition("=")
         if not sign or not values:
             raise BadInput(f"--grid takes FIELD=V1,V2,..., not {part!r}")
         if name not in fields:
-            raise BadInput(f"{type(method).__name__} has no field {name!r}: {nearest(name, fields)}")
-        table[name] = [_value(fields[name], name, value.strip()) for value in values.split(",")]
+            raise BadInput(f"{owner} has no field {name!r}: {nearest(name, fields)}")
+        table[name] = [_value(fields[name], value.strip()) for value in values.split(",")]
+        for value in table[name] if isinstance(method, Base) else ():
+            check(owner, fields[name], value)
     return table
 
 
-def _value(kind: type, name: str, text: str) -> Any:
+def _value(field: dataclasses.Field[Any], text: str) -> Any:
+    kind: Any = type(field.default)
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise BadInput(f"{name} is true or false, not {text!r}")
+            raise BadInput(f"{field.name} is true or false, not {text!r}")
         return text.lower() == "true"
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError as error:
-        raise BadInput(f"{name} takes values of type {kind.__name__}, not {text!r}") from error
+        raise BadInput(f"{field.name} takes values of type {kind.__name__}, not {text!r}") from error
+    if kind is float and not math.isfinite(value):
+        raise BadInput(f"{field.name} must be a finite number{_range(field)}, not {text!r}")
+    return value
+
+
+def _range(field: dataclasses.Field[Any]) -> str:
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    parts = [f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+    return ", " * bool(parts) + " and ".join(parts)
