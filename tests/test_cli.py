@@ -359,6 +359,10 @@ def test_looking_around(reta):
     code, out, _ = reta("methods", "check", "ensemble")
     assert code == 0
     assert "checks hold" in out
+    code, out, _ = reta("methods", "check", "ensemble", "--preset", "fixed", "--json")
+    report = json.loads(out)
+    assert code == 0 and report.pop("checks") > 10
+    assert report == {"method": "ensemble", "preset": "fixed", "failures": []}
 
 
 def test_a_broken_method_fails_its_check(reta, tmp_path):
@@ -372,6 +376,9 @@ def test_a_broken_method_fails_its_check(reta, tmp_path):
     code, out, _ = reta("methods", "check", f"{file}:Bad")
     assert code == 1
     assert "probs sum to 2.0000, not 1" in out
+    code, out, _ = reta("methods", "check", f"{file}:Bad", "--json")
+    assert code == 1
+    assert "answers are probabilities: probs sum to 2.0000, not 1" in json.loads(out)["failures"]
 
 
 def test_doctor(reta, monkeypatch):

@@ -116,12 +116,17 @@ def _legal(field: dataclasses.Field[Any]) -> str:
 def methods_check(
     name: Annotated[str, typer.Argument(help="A method's name, or path/to/file.py:ClassName.")],
     preset: Annotated[str | None, typer.Option(help="Check this preset.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Run the conformance suite on a method, one of ours or your own; exit 1 if a check fails."""
     from reta import methods
-    from reta.checks import check_method
+    from reta.checks import CHECKS, check_method
 
-    if check_method(methods.create(name, preset)):
+    failures = check_method(methods.create(name, preset), quiet=as_json)
+    if as_json:
+        report = {"method": name, "preset": preset, "checks": len(CHECKS), "failures": failures}
+        print(json.dumps(report))
+    if failures:
         raise typer.Exit(1)
 
 
