@@ -221,6 +221,32 @@ def test_features_of_a_model_in_a_folder(reta, tmp_path, tiny_root):
         assert reta(*build, wrong, 0)[0] == 2
 
 
+def test_an_interrupted_build_says_what_is_kept_and_goes_on(reta, tmp_path, tiny_root, monkeypatch):
+    from reta.bench.encoding import Encoder
+    from tests import tiny
+
+    model = tiny.shared(tiny_root, "vit")
+    build = ("features", "build", "shapes", "--n", 5, "--shard", 2, "--model", model, "--views", "plain")
+    build = (*build, "--n-views", 1, "--root", tmp_path / "features")
+    groups = Encoder.groups
+
+    def interrupted(self, data, rows):
+        if 2 in rows:
+            raise KeyboardInterrupt
+        return groups(self, data, rows)
+
+    monkeypatch.setattr(Encoder, "groups", interrupted)
+    code, _, err = reta(*build)
+    assert code == 130
+    assert "stopped; 2 of 5 images are encoded and kept (shards of 2 are written whole)" in err
+    assert "the same command goes on there" in err
+    began = []
+    monkeypatch.setattr(
+        Encoder, "groups", lambda self, data, rows: began.append(rows[0]) or groups(self, data, rows)
+    )
+    assert reta(*build)[0] == 0 and began == [2, 4]
+
+
 @pytest.mark.parametrize(
     "words",
     [("data",), ("data", "check"), ("data", "prompts"), ("prompts", "suggest"), ("features", "build")],

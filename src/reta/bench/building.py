@@ -132,8 +132,14 @@ class Builder:
         if total and stale:
             index.unlink(missing_ok=True)
         steps = self._on_cluster(ray, wait) if ray and total else self._steps(wait)
-        for _ in bar(steps, total=total, what=f"encoding {self.data.name}") if progress and total else steps:
-            pass
+        if progress and total:
+            steps = bar(steps, total=total, what=f"encoding {self.data.name}")
+        try:
+            for _ in steps:
+                pass
+        except KeyboardInterrupt as stop:
+            stop.add_note(self._kept())
+            raise
         while not self.missing() and not index.is_file():
             claim = self.claim("index")
             if claim is not None:
@@ -142,6 +148,15 @@ class Builder:
                 time.sleep(0.2)
             else:
                 return
+
+    def _kept(self) -> str:
+        """What an interruption leaves, and how to go on."""
+        images, size = (self.encoder.layout[k] for k in ("images", "shard"))
+        kept = images - sum(len(self.rows(i)) for i in self.missing())
+        return (
+            f"stopped; {kept:,} of {images:,} images are encoded and kept (shards of {size:,} are written whole); "
+            "the same command goes on there"
+        )
 
     def _on_cluster(self, address: str, wait: bool) -> Iterator[int]:
         from reta.bench.encode_ray import on_cluster
