@@ -30,7 +30,8 @@ class PromptedText:
     the begin token and the context are computed once for all classes of a row, which then hold only the rest
     of each prompt (`packed`); others see whole prompts, `cut` as short as is exact.
 
-    `memory` bounds, in GiB, the activations alive at one time, those a `pullback` keeps included.
+    `memory` bounds, in GiB, the activations alive at one time, those a `pullback` keeps included: 2 if it is
+    not given, on a GPU half of what is free.
 
     >>> import reta
     >>> prompts = PromptedText(reta.load("reta-mini"), ["key", "star"], context="a photo of a")
@@ -47,13 +48,14 @@ class PromptedText:
         context: str | int = "a photo of a",
         suffix: str = ".",
         *,
-        memory: float = 2.0,
+        memory: float | None = None,
         layout: str = "auto",
     ):
         if not isinstance(model, OpenClip):
             raise BadInput(f"{model.name} cannot learn a prompt: that needs an open_clip text tower")
         if not names or isinstance(names, str) or not all(isinstance(n, str) and n.strip() for n in names):
             raise BadInput("names must be a list of class names, none of them empty")
+        memory = _room(model.device) if memory is None else memory
         if not memory > 0:
             raise BadInput(f"memory must be a positive number of GiB, not {memory}")
         self.model, self.tower, self.dim = model, model.tower, model.dim
@@ -186,6 +188,14 @@ class PromptedText:
         size = rows.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
         size = size if self.model.precision == "fp16" else torch.ones_like(size)
         return rows / size, size
+
+
+def _room(device: torch.device) -> float:
+    """GiB for activations: 2, on a GPU half of what nobody uses."""
+    if device.type != "cuda":
+        return 2.0
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (torch.cuda.mem_get_info(device)[0] + idle) / 2 / 2**30
 
 
 class Start(NamedTuple):

@@ -14,6 +14,7 @@ from reta.errors import BadInput
 
 LAYOUTS = ("packed", "cut", "full")
 ROW = 256  # tokens of a packed row: longer ones lose to attention between texts that do not see each other
+WAVE = 4096  # tokens of a group of rows on a GPU: they fill it, and few are padded to a much longer one
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,19 @@ def blocks(
 ) -> list[Block]:
     """All classes, those of about the same length together, at most `limit` tokens in a block.
 
-    `shared` is how many tokens all prompts begin with.
+    `shared` is how many tokens all prompts begin with. On a GPU "auto" does not pack: one pass over many
+    short rows takes fewer and larger kernels than a pass for each packed row.
     """
     best = LAYOUTS.index(tower.exact)
-    layout = tower.exact if layout == "auto" else layout
+    if layout == "auto":
+        layout = "cut" if tokens.is_cuda and tower.exact == "packed" else tower.exact
     if layout not in LAYOUTS[best:]:
         raise BadInput(f"layout {layout!r} is not exact for this model: auto, {', '.join(LAYOUTS[best:])}")
     lengths = tower.lengths(tokens)
     if layout == "full":
         lengths = torch.full_like(lengths, tokens.shape[1])
     if layout != "packed":
-        groups = _groups(lengths, 0, limit, widen=True)
+        groups = _groups(lengths, 0, min(limit, WAVE) if tokens.is_cuda else limit, widen=True)
         return [Block(index, tokens[index, : int(lengths[index].max())]) for index in groups]
     groups = _groups(lengths, shared, min(limit, ROW), widen=False)
     return [pack(index, tokens, lengths, shared) for index in groups]
