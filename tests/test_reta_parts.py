@@ -126,37 +126,64 @@ def test_lists_of_steps_leave_their_input_alone():
             state = new
 
 
-@pytest.mark.parametrize("classes", [20, 90])
-def test_eigenvectors_turned_in_products_give_the_exact_votes(classes):
-    """What a CUDA graph does in place of a decomposition, followed over a stream of small changes."""
+def spectra(kind, classes, g):
+    """Texts whose eigenvalues fall off, crowd together far below the first, or are mostly none."""
+    noise = torch.randn(classes, 48, generator=g, dtype=torch.float64)
+    if kind == "falling":
+        return noise * torch.arange(1, 49).double().rsqrt()
+    if kind == "cone":
+        return 6 * torch.randn(48, generator=g, dtype=torch.float64) + noise
+    if kind == "steep":
+        return noise * torch.logspace(0, -5, 48, dtype=torch.float64)
+    return noise[: -(-classes // 5)].repeat_interleave(5, 0)[:classes] + 1e-4 * noise
+
+
+def projector(axes):
+    return axes.double().mT @ axes.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", ["falling", "cone", "steep", "copies"])
+@pytest.mark.parametrize("classes", [40, 190])
+def test_eigenvectors_turned_in_products_stay_the_exact_ones(classes, kind, dtype):
+    """What a CUDA graph does in place of a decomposition, over a stream of ever smaller changes; in fp32 they are
+    no worse than what a decomposition in fp32 gives, or nearly. Some texts hardly reach beyond the leading axes:
+    there the first changes are large, and the axes are found after some images.
+    """
     g = torch.Generator().manual_seed(0)
-    spectrum = torch.arange(1, 49).double().rsqrt()
-    text = ops.unit(torch.randn(1, classes, 48, generator=g, dtype=torch.float64) * spectrum)
-    vectors = torch.linalg.eigh(subspace.gram(text[0]))[1]
-    images = ops.unit(text[0] + 0.5 * spectrum * torch.randn(classes, 48, generator=g, dtype=torch.float64))
+    text = ops.unit(spectra(kind, classes, g))[None]
+    images = ops.unit(text[0] + 0.1 * torch.randn(classes, 48, generator=g, dtype=torch.float64))
+    vectors = torch.linalg.eigh(subspace.gram(text[0]))[1].to(dtype)
+    rank = 7 if kind == "copies" else 16
     for accepted in range(1, 40):
         change = 5e-4 * torch.randn(text.shape, generator=g, dtype=torch.float64).sign()
         text = ops.unit(text + change / (accepted + 1))
-        rows = text[0]
-        values, vectors = subspace.turn(vectors, subspace.gram(rows))
-        turned = subspace.leading(values, vectors, rows, 16)
-        _, _, full = torch.linalg.svd(rows, full_matrices=False)
-        exact = full[:16]
-        assert torch.allclose(turned.mT @ turned, exact.mT @ exact, atol=1e-6)
-        for x in images[::7]:
+        rows = text[0].to(dtype)
+        exact = torch.linalg.svd(rows.double(), full_matrices=False)[2][:rank]
+        values, vectors = subspace.turn(vectors, rows, rank)
+        turned = subspace.leading(values, vectors, rows, rank)
+        plain = subspace.leading(*torch.linalg.eigh(subspace.gram(rows)), rows, rank)
+        error, usual = ((projector(axes) - projector(exact)).abs().max() for axes in (turned, plain))
+        if kind in ("steep", "copies"):
+            assert error < (5e-3 if accepted < 8 else 5e-5), (accepted, error)
+            continue
+        assert error < max(1e-10 if dtype == torch.float64 else 5e-6, usual), (accepted, error, usual)
+        for x in images[::7] if dtype == torch.float64 else ():
             assert torch.equal(committee.votes(text, turned, x), committee.votes(text, exact, x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("pull", [0.0, 0.1])
-def test_turning_takes_equal_eigenvalues_and_none(pull, dtype):
-    """Where two directions are worth the same, any will do, but they stay orthonormal and finite."""
-    eye = torch.eye(3, dtype=dtype)
-    matrix = torch.tensor([[1.0, pull, 0.0], [pull, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=dtype)
-    values, vectors = subspace.turn(eye, matrix)
-    assert torch.allclose(vectors.mT @ vectors, eye, atol=1e-6)
-    assert torch.allclose(vectors * values @ vectors.mT, matrix, atol=1e-6)
-    assert torch.allclose(subspace.turn(eye, 0 * matrix)[1], eye)
+def test_turning_takes_equal_eigenvalues_and_none(dtype):
+    """Where directions are worth the same any will do, also from far off; they become orthonormal and right."""
+    eye = torch.eye(6, dtype=dtype)
+    start = torch.linalg.qr(torch.randn(6, 6, dtype=dtype, generator=torch.Generator().manual_seed(1)))[0]
+    for rows in (eye, torch.cat([eye, eye[:3]]), 0 * eye):
+        turned = start
+        for _ in range(40):
+            values, turned = subspace.turn(turned, rows, 2)
+            assert torch.allclose(turned.mT @ turned, eye, atol=0.05)
+        assert torch.allclose(turned.mT @ turned, eye, atol=1e-5)
+        assert torch.allclose(turned * values @ turned.mT, rows.mT @ rows, atol=1e-5)
 
 
 def test_without_committee_and_calibration_it_is_a_prototype_cache():
