@@ -1,6 +1,7 @@
 """What the library does on a GPU: steps in CUDA graphs, image encoding, views, sweeps.
 
-    python benchmarks/gpu.py --out results/gpu/speed.json
+    python benchmarks/gpu.py --images 500 --out results/gpu/speed.json
+    python benchmarks/gpu.py --page            -> the tables of docs/gpu.md
 
 Every step is timed as `reta.run` takes it (a captured graph, replayed for each image) and eagerly; ReTA also in the
 literal form of the released code (tests/reference_reta.py) on the same GPU, where that fits. Answers of graph and
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+import peers_table
 import torch
 from safetensors.torch import save_file
 from step import CONSTANTS, DIM, VIEWS, features, literal
@@ -157,6 +159,30 @@ def sweep(classes: int, images: int, lanes: int) -> dict[str, Any]:
     return {"classes": classes, "lanes": lanes, "images": images, "ms_per_step": 1e3 * spent / images / lanes}
 
 
+def tables(results: Path) -> dict[str, list[str]]:
+    """The tables of docs/gpu.md by their names."""
+    body = json.loads(results.read_text(encoding="utf-8"))
+    sizes = list(dict.fromkeys(row["classes"] for row in body["steps"]))
+    steps = ["| method | " + " | ".join(f"C = {c:,}" for c in sizes) + " | without a graph, C = 100 |"]
+    steps.append("|---|" + "--:|" * (len(sizes) + 1))
+    for key in dict.fromkeys((row["method"], row["preset"]) for row in body["steps"]):
+        mine = {row["classes"]: row for row in body["steps"] if (row["method"], row["preset"]) == key}
+        cells = [f"{mine[c]['run_ms']:.2f}" for c in sizes] + [f"{mine[100]['eager_ms']:.1f}"]
+        steps.append(f"| {' '.join(key)} | " + " | ".join(cells) + " |")
+    literal = [f"{row['ms']:.0f}" for row in body["released"]] + ["does not fit", "-"]
+    steps.append("| *reta, the released form written literally* | " + " | ".join(literal) + " |")
+    encode = ["| model | precision | images a second |", "|---|---|--:|"]
+    encode += [f"| {r['model']} | {r['precision']} | {r['images_per_second']:,.0f} |" for r in body["encode"]]
+    words = ["| classes | TPT | DiffTPT | RLCF |", "|--:|--:|--:|--:|"]
+    for row in body["prompts"]:
+        cells = [f"{row[f'{name}_ms']:.0f} ms" for name in ("tpt", "difftpt", "rlcf")]
+        words.append(f"| {row['classes']:,} | " + " | ".join(cells) + " |")
+    views = ["| recipe | views a second | pictures a second |", "|---|--:|--:|"]
+    for r in body["views_made"]:
+        views.append(f"| {r['recipe']} | {r['views_per_second']:,.0f} | {r['images_per_second']:.0f} |")
+    return {"steps": steps, "encode": encode, "prompts": words, "views": views}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,7 +191,13 @@ def main() -> None:
     parser.add_argument("--classes", type=int, nargs="+", default=[10, 100, 1000, 10000])
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--skip", nargs="*", default=[], choices=PARTS)
+    parser.add_argument("--page", action="store_true", help="fill the docs page from the committed results")
     args = parser.parse_args()
+    if args.page:
+        page = Path("docs/gpu.md")
+        for name, lines in tables(Path("results/gpu/speed.json")).items():
+            page.write_text(peers_table.fill(page.read_text(encoding="utf-8"), name, lines), encoding="utf-8")
+        return
     if not torch.cuda.is_available():
         sys.exit("this benchmark needs a GPU; benchmarks/step.py is the one for CPUs")
     body: dict[str, Any] = {

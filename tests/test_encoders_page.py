@@ -33,6 +33,11 @@ def test_the_pages_show_the_committed_times():
         shows(page, name, lines)
 
 
+def test_the_page_about_gpus_shows_the_committed_times():
+    for name, lines in script("gpu").tables(ROOT / "results/gpu/speed.json").items():
+        shows("docs/gpu.md", name, lines)
+
+
 def test_every_method_that_asks_for_more_than_features_was_run():
     rows = json.loads((ROOT / "results/encoders/world.json").read_text(encoding="utf-8"))["rows"]
     asking = {name for name in methods.names() if methods.find(name).needs}
