@@ -144,6 +144,15 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(tmp_path, one_thread,
     assert not (resumed.path / "locks").exists() and verify(resumed.path) == []
 
 
+def test_claims_left_behind_a_finished_store_are_cleared(tmp_path):
+    """As by a process that was killed between its last two deeds."""
+    store = build(noise(6), Fake(), "crops", 4, root=tmp_path, shard=6, batch=8)
+    (store.path / "locks").mkdir()
+    (store.path / "locks" / "index.lock").write_text("{}")
+    again = build(noise(6), Fake(), "crops", 4, root=tmp_path, shard=6, batch=8)
+    assert not (again.path / "locks").exists()
+
+
 def test_several_processes_build_one_store(tmp_path, one_thread):
     children = [build_apart(tmp_path / "many", 0.02) for _ in range(3)]
     assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]

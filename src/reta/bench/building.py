@@ -148,6 +148,8 @@ class Builder:
                 time.sleep(0.2)
             else:
                 return
+        if index.is_file():  # one who was killed after writing it left the claims
+            shutil.rmtree(self.path / "locks", ignore_errors=True)
 
     def _kept(self) -> str:
         """What an interruption leaves, and how to go on."""
@@ -169,7 +171,6 @@ class Builder:
             for left in (*self.path.glob(".store.json.*.tmp"), *self.path.glob(".index.parquet.*.tmp")):
                 left.unlink(missing_ok=True)
             write_index(self.path)
-            shutil.rmtree(self.path / "locks", ignore_errors=True)
 
     def _steps(self, wait: bool) -> Iterator[int]:
         """One item per finished image, whichever process made it."""
