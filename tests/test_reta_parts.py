@@ -186,6 +186,28 @@ def test_turning_takes_equal_eigenvalues_and_none(dtype):
         assert torch.allclose(turned * values @ turned.mT, rows.mT @ rows, atol=1e-5)
 
 
+def test_a_stream_with_turned_axes_has_the_votes_of_one_with_decomposed_ones(monkeypatch):
+    """In fp32, as a CUDA graph runs it, with many classes in a narrow cone as CLIP's texts are."""
+    g = torch.Generator().manual_seed(0)
+    text = ops.unit(4 * torch.randn(256, generator=g) + torch.randn(300, 256, generator=g))
+    views = ops.unit(
+        text[torch.randint(300, (40,), generator=g), None] + 0.1 * torch.randn(40, 4, 256, generator=g)
+    )
+    task = reta.Task.from_features(text[:, None].expand(-1, 3, -1), scale=100.0)
+    method = methods.create("reta", "fixed", normaliser="none", cutoff=9.0)
+    decomposed = reta.run(method, task, views, device="cpu")
+
+    def turned(vectors, old, rows, rank, changed):
+        values, axes = subspace.turn(vectors, rows(), rank)
+        return axes, subspace.leading(values, axes, rows(), rank)
+
+    monkeypatch.setattr(subspace, "follow", turned)
+    products = reta.run(method, task, views, device="cpu")
+    assert int(decomposed.state["count"]) > 30
+    assert torch.equal(products.info["votes"], decomposed.info["votes"])
+    assert torch.allclose(products.probs, decomposed.probs, atol=1e-5)
+
+
 def test_without_committee_and_calibration_it_is_a_prototype_cache():
     """Entropy-ordered queues, one unit prototype per class, CLIP and cache logits: nothing else is left."""
     text, views = world(5, 12, 6, 1, 30)
