@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -202,6 +203,16 @@ def _mark_best(entries: Sequence[Entry], metric: str) -> None:
         entry.best = entry.value is not None and round(entry.value, 2) == best
 
 
+def readable(note: str) -> str:
+    """A note as a reader is told it; as results keep it, it is part of what identifies a job.
+
+    >>> readable("shapes, photos: templates dpe: openai-7.")
+    'shapes, photos: not in the catalog, so the prompts named dpe are made with the templates openai-7.'
+    """
+    told = r"\1: not in the catalog, so the prompts named \2 are made with the templates \3."
+    return re.sub(r"^(.*): templates (\S+): (\S+)\.$", told, note)
+
+
 def remarks(results: Results) -> list[str]:
     """What a reader must know about these numbers as a whole."""
     man, notes = results.manifest, []
@@ -210,7 +221,7 @@ def remarks(results: Results) -> list[str]:
         notes.append(f"Partial: a fixed random subset of {settings['limit']} images of each set.")
     if settings["views"]:
         notes.append(f"At most {settings['views']} views per image.")
-    notes += man.notes
+    notes += map(readable, man.notes)
     unusable = sum(record["samples"]["unusable"] for record in results.records.values())
     if unusable:
         notes.append(

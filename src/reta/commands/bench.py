@@ -166,6 +166,7 @@ def run(
     """
     from reta.bench import plan as known
     from reta.bench.run import run_all
+    from reta.bench.sheet import readable
     from reta.bench.stage import Options
 
     if prompts is not None and not prompts.is_file():
@@ -184,7 +185,7 @@ def run(
         print(
             f"{summary.plan}: {summary.done} jobs done, {summary.found} of {summary.jobs} found finished, in {out}"
         )
-        for text in (*(f"left out: {s}" for s in summary.skipped), *summary.notes):
+        for text in (*(f"left out: {s}" for s in summary.skipped), *map(readable, summary.notes)):
             print(f"  {text}")
     for label, error in failed.items():
         print(f"failed: {label}: {error}", file=sys.stderr)

@@ -57,6 +57,7 @@ def sweep(
     from reta.bench import scene, streams
     from reta.bench.plan import Plan, Row
     from reta.bench.prepare import method_of
+    from reta.bench.sheet import readable
     from reta.bench.stage import Options, Stage
     from reta.commands.inspect import table
 
@@ -93,7 +94,7 @@ def sweep(
         return
     table([tuple(r.values()) for r in rows], tuple(rows[0]))
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {readable(note)}", file=sys.stderr)
     print(f"{len(labels)} images of {data}, {orders} orders; chosen with labels", file=sys.stderr)
 
 
