@@ -95,14 +95,16 @@ def picture(data: peers.Features, out: Path) -> None:
     }
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for i, (label, (method, score)) in enumerate(drawn.items()):
-        line = {"label": label, "color": f"C{i}", "linewidth": 5 - 1.3 * i}  # so that one under another shows
+        line = {"label": label, "color": f"C{i}"}
         run = reta.run(method, data.task, data.views(method), data.labels, order=order, device="cpu")
         hits = (run.predictions == labels).double()
         along = 100 * hits.cumsum(0) / torch.arange(1, len(hits) + 1)
         right.plot(range(50, len(hits)), along[50:], **line)
         if score:
             curve = cache_accuracy(run.info, score, labels, 3)
-            left.plot(range(50, len(curve)), curve[50:], **line)
+            left.plot(
+                range(50, len(curve)), curve[50:], linewidth=6 - 1.5 * i, **line
+            )  # one under another shows
     left.set(title=f"right items in the cache, {data.dataset}", xlabel="images seen", ylabel="%")
     right.set(title=f"accuracy so far, {data.dataset}", xlabel="images seen", ylabel="%")
     for axes in (left, right):
