@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RETA_CACHE", str(tmp_path_factory.getbasetemp() / "reta-cache"))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Bit-equal sums, whichever process makes them."""
+    from reta.bench import processes
+
+    with processes.one_thread():
+        yield
 
 
 @pytest.fixture(scope="session")

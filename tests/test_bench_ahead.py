@@ -71,7 +71,9 @@ def test_plans_share_the_store_with_the_most_views(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_build_the_same_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_build_the_same_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
     monkeypatch.setattr(ahead, "FEW", 0)
     plan = small(data=["shapes", "shapes-r"], models=["reta-mini"], views=3)
     threads = torch.get_num_threads()

@@ -120,15 +120,6 @@ def test_reading_ahead_and_progress_change_nothing(tmp_path):
     assert tree(a.path) == tree(b.path)
 
 
-@pytest.fixture
-def one_thread():
-    """Bit-equal sums, whichever process makes them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_at_any_moment_it_resumes_to_the_same_bytes(tmp_path, one_thread, seed):
     whole = build(noise(40), Fake(), "crops", 4, root=tmp_path / "whole", shard=6, batch=8)
