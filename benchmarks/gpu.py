@@ -180,7 +180,9 @@ def tables(results: Path) -> dict[str, list[str]]:
     views = ["| recipe | views a second | pictures a second |", "|---|--:|--:|"]
     for r in body["views_made"]:
         views.append(f"| {r['recipe']} | {r['views_per_second']:,.0f} | {r['images_per_second']:.0f} |")
-    return {"steps": steps, "encode": encode, "prompts": words, "views": views}
+    swept = ["| classes | time per image and setting |", "|--:|--:|"]
+    swept += [f"| {r['classes']:,} | {r['ms_per_step']:.2f} ms |" for r in body["sweep"]]
+    return {"steps": steps, "encode": encode, "prompts": words, "views": views, "sweep": swept}
 
 
 def main() -> None:
