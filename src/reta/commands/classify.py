@@ -80,6 +80,7 @@ def classify(
     """
     import reta
     from reta.results import Results
+    from reta.templates import class_list, sentences_per_class
 
     if out is not None and out.suffix.lstrip(".") not in set(Out):
         raise BadInput(f"--out must end in .jsonl, .csv or .parquet, not {out.name!r}")
@@ -87,11 +88,13 @@ def classify(
         if file is not None:
             check_writable(file)
     images, total = _images(paths)
+    names, words = class_list(classes), _templates(templates)
+    sentences_per_class(names, words, prompts)  # what is wrong with them is said before a model is loaded
     chosen = _method(method, preset, views, context)
     second = _second(method, chosen, reward, device)
     backbone = reta.load(*name_and_tag(model), weights=weights, device=device)
     learned = () if context is None else (_learned(context, backbone),)
-    task = reta.Task.build(backbone, classes, _templates(templates), prompts, reward=second)
+    task = reta.Task.build(backbone, names, words, prompts, reward=second)
     _note_alone(task)
     _note_unknown(task, backbone)
     stream = _stream(state, backbone, task, chosen, seed, second)
