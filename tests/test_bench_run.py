@@ -24,6 +24,7 @@ from reta.bench.prepare import prepare
 from reta.bench.report import report
 from reta.bench.run import cost, run, run_all
 from reta.bench.stage import Options
+from reta.commands.stopping import stoppable
 from reta.data import shapes
 from reta.errors import BadPlan, MissingData, RetaError
 
@@ -280,6 +281,25 @@ def test_a_job_that_fails_does_not_stop_the_others(features: Path, tmp_path: Pat
     assert summary.done == 6 and len(summary.failed) == 2
     assert all("did the method answer with logits?" in error for error in summary.failed.values())
     assert collect([tmp_path / "out"])[0].missing == 2
+
+
+def test_stopped_by_hand_it_says_what_is_kept(features: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    real, begun = run_module._guarded, []
+
+    def stopped(job: run_module.Job, out: Path) -> str:
+        begun.append(job)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return real(job, out)
+
+    monkeypatch.setattr(run_module, "_guarded", stopped)
+    with pytest.raises(KeyboardInterrupt), stoppable():
+        run(small(), tmp_path / "out", Options(features))
+    assert (
+        "stopped; 2 of 6 jobs are done and kept; the same command does the others" in capsys.readouterr().err
+    )
+    monkeypatch.undo()
+    assert run(small(), tmp_path / "out", Options(features)).done == 4
 
 
 def test_a_folder_of_your_own_appears_in_any_plan(features: Path, tmp_path: Path) -> None:

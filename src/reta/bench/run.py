@@ -72,7 +72,14 @@ def run_all(
     others = _execute([job for job in order if "alone" not in job.identity], out, workers, ray)
     steps = chain(others, _execute(alone, out, 1, ray))
     name = ready[0].plan.name if len(ready) == 1 else f"{len(ready)} plans"
-    errors = {job.id: error for job, error in _display(steps, len(todo), name, options.progress)}
+    try:
+        errors = {job.id: error for job, error in _display(steps, len(todo), name, options.progress)}
+    except KeyboardInterrupt as stop:
+        done = sum(jobs.read(out, id) is not None for id in todo)
+        stop.add_note(
+            f"stopped; {done:,} of {len(todo):,} jobs are done and kept; the same command does the others"
+        )
+        raise
     for one in ready:
         if one.plan.layout == "pictures" and not any(errors.get(job.id) for job in one.cells.values()):
             for data in one.plan.data:

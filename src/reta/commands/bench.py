@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from reta.commands.stopping import stoppable
 from reta.errors import BadInput, RetaError
 
 app = typer.Typer(
@@ -177,7 +178,9 @@ def run(
         _chosen(name, data, models, methods, extra, reward, world, limit, views, orders, seed)
         for name in (known.names() if plans == ["all"] else plans)
     ]
-    for summary in run_all(chosen, out, options, workers=jobs, ray=ray, fresh=fresh):
+    with stoppable():
+        summaries = run_all(chosen, out, options, workers=jobs, ray=ray, fresh=fresh)
+    for summary in summaries:
         failed |= summary.failed
         if as_json:
             print(json.dumps(dataclasses.asdict(summary)))

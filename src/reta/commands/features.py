@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from reta.commands.stopping import stoppable
 from reta.errors import BadInput, RetaError, nearest
 
 app = typer.Typer(help="The feature store: images are encoded once.", no_args_is_help=True)
@@ -84,15 +85,11 @@ def build(
     source = reta.data.open(data, data_root, names=classes, layout=layout, n=n, allow_partial=allow_partial)
     backbone = reta.load(*name_and_tag(model), weights=weights, **_where(device, ray))
     start = time.monotonic()
-    try:
+    with stoppable():
         store = make(
             source, backbone, views, n_views, seed, root=root, precision=precision, batch=batch, shard=shard,
             workers=workers, progress=True, ray=ray, engine=engine,
         )  # fmt: skip
-    except KeyboardInterrupt as stop:
-        for note in getattr(stop, "__notes__", ()):
-            print(note, file=sys.stderr)
-        raise
     shown = describe(store.path) | {"seconds": round(time.monotonic() - start, 3)}
     bad = [bad.__dict__ for bad in store.bad]
     if as_json:
