@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import re
 import shutil
@@ -389,6 +390,32 @@ def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
     report([tmp_path / "out"], tmp_path / "report", links="none")
     for name in ("report.md", "report.html", "tables/small.csv", "tables/small.tex"):
         assert (tmp_path / "report" / name).read_bytes() == (tmp_path / "calm-report" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_several_processes_stop_at_once_by_hand(tmp_path: Path) -> None:
+    """Ctrl-C, which a terminal tells the workers too: jobs are kept, nobody stays, nobody complains."""
+    words = "bench run table3 --world shapes --limit 100 --views 8 --jobs 2 --out out --features features"
+    args = [sys.executable, "-m", "reta", *words.split()]
+    for sign, least in (("features/**/*.lock", 1), ("out/jobs/*.json", 3)):
+        with subprocess.Popen(
+            args,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            start_new_session=True,
+        ) as process:
+            while process.poll() is None and len(list(tmp_path.glob(sign))) < least:
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGINT)
+            told = process.communicate(timeout=60)[1]
+        assert process.returncode and "the same command" in told and "Traceback" not in told
+        until = time.monotonic() + 20
+        with pytest.raises(ProcessLookupError):
+            while time.monotonic() < until:
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
 
 
 def test_the_table_of_contents_is_checked(tmp_path: Path) -> None:

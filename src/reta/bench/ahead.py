@@ -85,8 +85,9 @@ def _beside(others: int, plans: list[Plan], options: Options, todo: list[Item]) 
         processes.CONTEXT.Process(target=_help, args=(plans, options, todo, numbers), daemon=True)
         for _ in range(others)
     ]
-    for process in started:
-        process.start()
+    with processes.unheard():
+        for process in started:
+            process.start()
     try:
         with processes.one_thread():
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -124,7 +125,8 @@ def _execute(todo: list[Job], out: Path, workers: int, ray: str) -> Iterator[tup
 def _by_processes(todo: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, str]]:
     numbers = processes.counter()
     with ProcessPoolExecutor(workers, processes.CONTEXT, _begin, (numbers,)) as pool:
-        waiting = {pool.submit(_guarded, job, out): job for job in todo}
+        with processes.unheard():
+            waiting = {pool.submit(_guarded, job, out): job for job in todo}
         try:
             while waiting:
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -134,6 +136,11 @@ def _by_processes(todo: list[Job], out: Path, workers: int) -> Iterator[tuple[Jo
                 "a worker process died (killed, or out of memory): run the same command again, finished jobs "
                 "are kept; fewer --jobs need less memory"
             ) from error
+        except (KeyboardInterrupt, GeneratorExit):
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
 
 
 _device: str | None = None
