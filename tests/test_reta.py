@@ -333,3 +333,8 @@ def test_memory_grows_with_classes_only_linearly():
     tables = [k for k in small if k != "basis"]
     ratio = sum(large[k].numel() for k in tables) / sum(small[k].numel() for k in tables)
     assert ratio < 10.1
+
+
+def test_every_field_names_its_equation_in_the_paper():
+    for field in dataclasses.fields(methods.find("reta")):
+        assert field.metadata["doc"] and 1 <= int(field.metadata["eq"]) <= 23, field.name
