@@ -121,9 +121,8 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="fill the docs page from the committed results")
     args = parser.parse_args()
     if args.page:
-        page, lines = Path("docs/methods/encoders.md"), table(Path("results/encoders/world.json"))
-        filled = peers_table.fill(page.read_text(encoding="utf-8"), "world", lines)
-        page.write_text(filled, encoding="utf-8")
+        lines = table(Path("results/encoders/world.json"))
+        peers_table.fill_page(Path("docs/methods/encoders.md"), {"world": lines})
         return
     torch.set_num_threads(1)
     model, reward = reta.load("reta-mini", device="cpu"), reta.load("reta-mini-l", device="cpu")

@@ -134,7 +134,7 @@ def main() -> None:
         body = {"assumed": assumed, "operations_image_text": counted, "plans": rows}
         path.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     if PAGE.is_file():
-        PAGE.write_text(peers_table.fill(PAGE.read_text("utf-8"), "expected", table(rows)), "utf-8")
+        peers_table.fill_page(PAGE, {"expected": table(rows)})
     print("\n".join(table(rows)))
 
 

@@ -196,9 +196,7 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="fill the docs page from the committed results")
     args = parser.parse_args()
     if args.page:
-        page = Path("docs/gpu.md")
-        for name, lines in tables(Path("results/gpu/speed.json")).items():
-            page.write_text(peers_table.fill(page.read_text(encoding="utf-8"), name, lines), encoding="utf-8")
+        peers_table.fill_page(Path("docs/gpu.md"), tables(Path("results/gpu/speed.json")))
         return
     if not torch.cuda.is_available():
         sys.exit("this benchmark needs a GPU; benchmarks/step.py is the one for CPUs")

@@ -69,6 +69,14 @@ def fill(page: str, name: str, lines: list[str]) -> str:
     return "\n".join([head + begin, *lines, end]) + tail
 
 
+def fill_page(path: Path, tables: dict[str, list[str]]) -> None:
+    """Replace tables of a page by their names."""
+    page = path.read_text(encoding="utf-8")
+    for name, lines in tables.items():
+        page = fill(page, name, lines)
+    path.write_text(page, encoding="utf-8")
+
+
 def lines_of(path: Path) -> list[str]:
     """The table of a results file, or that there is none."""
     if not path.is_file():
@@ -77,10 +85,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    for path in (RESULTS / "real.json", RESULTS / "world.json"):
-        page = fill(page, path.stem, lines_of(path))
-    PAGE.write_text(page, encoding="utf-8")
+    fill_page(PAGE, {name: lines_of(RESULTS / f"{name}.json") for name in ("real", "world")})
 
 
 if __name__ == "__main__":

@@ -284,8 +284,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.page:
         for (page, name), lines in tables(Path("results/speed/prompts.json")).items():
-            filled = peers_table.fill(Path(page).read_text(encoding="utf-8"), name, lines)
-            Path(page).write_text(filled, encoding="utf-8")
+            peers_table.fill_page(Path(page), {name: lines})
         return
     torch.set_num_threads(1)
     if options.peak:

@@ -123,10 +123,8 @@ def lines_of(path: Path) -> list[str]:
 
 def page() -> None:
     """Fill the tables of the docs page from the committed results."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name in ("real", "world"):
-        text = peers_table.fill(text, name, lines_of(Path(f"results/reta/{name}.json")))
-    PAGE.write_text(text, encoding="utf-8")
+    tables = {name: lines_of(Path(f"results/reta/{name}.json")) for name in ("real", "world")}
+    peers_table.fill_page(PAGE, tables)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,36 +123,38 @@ def counted(method: Any, task: reta.Task, state: states.State, views: Tensor) ->
     return {"operations": counter.count / len(views), "flops": flops.get_total_flops() / len(views)}
 
 
-def operation(rounds: int = 20000) -> float:
-    """Milliseconds of one operation on one number."""
-    x, best = torch.ones(1), math.inf
-    for _ in range(5):
+def best(call: Callable[[], Any], rounds: int = 5) -> float:
+    """Milliseconds of the fastest of some calls."""
+    fastest = math.inf
+    for _ in range(rounds):
         start = time.perf_counter()
-        for _ in range(rounds):
+        call()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 1e3 * fastest
+
+
+def operation(times: int = 20000) -> float:
+    """Milliseconds of one operation on one number."""
+    x = torch.ones(1)
+
+    def many() -> None:
+        for _ in range(times):
             x + x
-        best = min(best, time.perf_counter() - start)
-    return 1e3 * best / rounds
+
+    return best(many) / times
 
 
 def rate(size: int = 1024) -> float:
     """Floating-point operations in a millisecond, of a large product."""
-    x, best = torch.randn(size, size), math.inf
-    for _ in range(8):
-        start = time.perf_counter()
-        x @ x
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / (1e3 * best)
+    x = torch.randn(size, size)
+    return 2 * size**3 / best(lambda: x @ x, 8)
 
 
 def axes(classes: int) -> float:
     """Milliseconds for the eigenvectors of a Gram matrix of so many texts."""
     x = torch.randn(DIM, classes)
-    matrix, best = x.mT @ x if classes < DIM else x @ x.mT, math.inf
-    for _ in range(5):
-        start = time.perf_counter()
-        torch.linalg.eigh(matrix)
-        best = min(best, time.perf_counter() - start)
-    return 1e3 * best
+    matrix = x.mT @ x if classes < DIM else x @ x.mT
+    return best(lambda: torch.linalg.eigh(matrix))
 
 
 def race(classes: int, samples: int, with_literal: bool) -> dict[str, Any]:
