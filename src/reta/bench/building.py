@@ -123,11 +123,15 @@ class Builder:
         layout = self.encoder.layout
         return range(number * layout["shard"], min((number + 1) * layout["shard"], layout["images"]))
 
+    def left(self) -> int:
+        """How many images are still to be encoded."""
+        return sum(len(self.rows(i)) for i in self.missing())
+
     def run(self, progress: bool, wait: bool, ray: str = "") -> None:
         """Build what no other process builds, then the index."""
         index = self.path / "index.parquet"
         stale = index.is_file()
-        total = sum(len(self.rows(i)) for i in self.missing())
+        total = self.left()
         # An index without its shards would pass for a finished store; one that came since is another's.
         if total and stale:
             index.unlink(missing_ok=True)
@@ -154,7 +158,7 @@ class Builder:
     def _kept(self) -> str:
         """What an interruption leaves, and how to go on."""
         images, size = (self.encoder.layout[k] for k in ("images", "shard"))
-        kept = images - sum(len(self.rows(i)) for i in self.missing())
+        kept = images - self.left()
         return (
             f"stopped; {kept:,} of {images:,} images are encoded and kept (shards of {size:,} are written whole); "
             "the same command goes on there"
