@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from reta.bench.prepare import prepare, wants
 from reta.bench.stage import Options, Want
 from reta.bench.store import stores
 from tests.stores import tree
+from tests.waiting import wait_for
 
 ALONE = """
 import sys
@@ -92,11 +91,11 @@ def test_no_process_outlives_the_one_that_began_it(tmp_path: Path) -> None:
     args = [sys.executable, str(script), "2", str(tmp_path / "features")]
     with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        locks = _wait_for(lambda: [p for p in tmp_path.rglob("*.lock") if _other(p, process.pid)])
+        locks = wait_for(lambda: [p for p in tmp_path.rglob("*.lock") if _other(p, process.pid)])
         process.send_signal(signal.SIGKILL)
     others = {pid for lock in locks if (pid := _other(lock, process.pid))}
     assert others
-    assert _wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others))
+    assert wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in others))
 
 
 def _other(lock: Path, parent: int) -> int:
@@ -107,11 +106,3 @@ def _other(lock: Path, parent: int) -> int:
     except (OSError, ValueError):
         return 0
     return pid if pid not in (parent, os.getpid()) else 0
-
-
-def _wait_for(found: Callable[[], Any], longest: float = 120.0) -> Any:
-    end = time.monotonic() + longest
-    while not (value := found()):
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
-    return value

@@ -28,6 +28,7 @@ from reta.bench.stage import Options
 from reta.commands.stopping import stoppable
 from reta.data import shapes
 from reta.errors import BadPlan, MissingData, RetaError
+from tests.waiting import gone, wait_for
 
 PLAN = """
 title = "Small"
@@ -406,24 +407,11 @@ def test_several_processes_stop_at_once_by_hand(tmp_path: Path) -> None:
             cwd=tmp_path,
             start_new_session=True,
         ) as process:
-            while process.poll() is None and len(list(tmp_path.glob(sign))) < least:
-                time.sleep(0.05)
+            wait_for(lambda: process.poll() is not None or len(list(tmp_path.glob(sign))) >= least)
             os.killpg(process.pid, signal.SIGINT)
             told = process.communicate(timeout=60)[1]
         assert process.returncode and "the same command" in told and "Traceback" not in told
-        assert gone(process.pid, within=20)
-
-
-def gone(group: int, within: float) -> bool:
-    """Whether all processes of a group end within some seconds."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
+        assert wait_for(lambda: gone(process.pid), longest=20)
 
 
 def test_the_table_of_contents_is_checked(tmp_path: Path) -> None:
